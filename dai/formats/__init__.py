@@ -105,6 +105,13 @@ _OWN = (
         signature=b"{",
         aliases=("application/ndjson", "application/jsonl"),
     ),
+    Format(
+        "votable",
+        "application/x-votable+xml",
+        (".vot", ".votable"),
+        "dai.formats.votable:VOTable",
+        signature=b"<VOT",
+    ),
     Format("json-array", "application/json", (), "dai.formats.json.array:JsonArray", signature=b"["),
 )
 FORMATS = Table("format", "dai.formats", {each.name: each for each in _OWN})
@@ -139,5 +146,6 @@ def suffixes() -> dict[str, str]:
 def recognised(first: bytes) -> str:
     """The name of the format of a document that begins so."""
     text = first.lstrip(b"\xef\xbb\xbf \t\r\n")
-    signed = (each for each in FORMATS.values() if each.signature)
-    return next((each.name for each in signed if (first if each.binary else text).startswith(each.signature)), UNSIGNED)
+    signed = [each for each in FORMATS.values() if each.signature]
+    begun = [each for each in signed if (first if each.binary else text).startswith(each.signature)]
+    return max(begun, key=lambda each: len(each.signature)).name if begun else UNSIGNED

@@ -18,7 +18,7 @@ WITHOUT_TYPES = {"csv", "json", "json-array"}
 """Formats whose documents do not say what their columns are; ``decode`` takes the schema."""
 WITHOUT_END = {"csv", "json"}
 """Formats whose documents do not say where they end: the transport must."""
-WITHOUT_CONTROLS = {"webrowset"}
+WITHOUT_CONTROLS = {"webrowset", "votable"}
 """Formats that refuse a text with a character that XML 1.0 forbids."""
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 

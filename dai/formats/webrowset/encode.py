@@ -65,7 +65,7 @@ def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str
     """Everything up to and including ``<data>``."""
     parts = [_properties(properties), "<metadata>\n"]
     wanted = canonical_schema(schema)
-    safe = [replace(column, name=_legal(column.name), type_name=_legal(column.type_name)) for column in columns]
+    safe = [replace(column, name=legal(column.name), type_name=legal(column.type_name)) for column in columns]
     if not restored_schema(safe).equals(wanted, check_metadata=True):
         parts.append(f"<?arrow-schema {base64.b64encode(wanted.serialize()).decode()}?>\n")
     parts.append(f"<column-count>{len(columns)}</column-count>\n")
@@ -95,13 +95,13 @@ def _properties(properties: dict[str, str | None]) -> str:
     )
 
 
-def _legal(text: str) -> str:
+def legal(text: str) -> str:
     """For names and statements: what XML cannot carry becomes U+FFFD. The true names are in the Arrow schema."""
     return _FORBIDDEN_CHARACTER.sub("\ufffd", text.encode(errors="replace").decode())
 
 
 def _safe(text: str) -> str:
-    return escape(_legal(text), {"\r": "&#13;"})
+    return escape(legal(text), {"\r": "&#13;"})
 
 
 def _name(text: str) -> str:
@@ -109,7 +109,7 @@ def _name(text: str) -> str:
     takes a CDATA section whole."""
     if _SPLIT_BY_JAVA.isdisjoint(text):
         return _safe(text)
-    text = _legal(text).replace("]]>", "]]]]><![CDATA[>").replace("\r", "]]>&#13;<![CDATA[")
+    text = legal(text).replace("]]>", "]]]]><![CDATA[>").replace("\r", "]]>&#13;<![CDATA[")
     return f"<![CDATA[{text}]]>"
 
 
@@ -158,7 +158,7 @@ def row_texts(batch: pa.RecordBatch, columns: list[Column], row: int = 1, substi
     for field, array, column in zip(batch.schema, batch.columns, columns, strict=True):
         text = column_text(array, field, column)
         if _may_need_escape(array.type):
-            text = _escaped(text, column, row, substitute)
+            text = escaped(text, column, row, substitute)
         parts += [BETWEEN, text.fill_null(NULL) if text.null_count else text]
     parts[0] = OPEN
     return pc.binary_join_element_wise(*parts, CLOSE, "")
@@ -173,7 +173,8 @@ def _may_need_escape(type_: pa.DataType) -> bool:
     return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
 
 
-def _escaped(text: pa.StringArray, column: Column, row: int, substitute: bool) -> pa.StringArray:
+def escaped(text: pa.StringArray, column: Column, row: int, substitute: bool) -> pa.StringArray:
+    """As text of XML. EncodingError for a character that XML cannot carry, or U+FFFD in its place."""
     data = byte_view(text)
     if not len(data):
         return text
