@@ -39,7 +39,7 @@ from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, stre
 from tests.processes import ROOT, ServiceProcess, until
 
 DAY = 86400.0
-HEALTH = {"/health/live", "/health/ready"}
+HEALTH = {"/", "/health", "/health/live", "/health/ready"}
 EVERYBODY = {
     ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
@@ -172,7 +172,7 @@ def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) ->
     body: dict[str, Any] = {}
     if path.endswith("/perform"):
         body = {"content": DOCUMENT.format(statement("select 1 as a")), "headers": XML}
-    elif path.endswith("/query"):
+    elif path.endswith("/query") and method == "POST":
         body = {"json": {"sql": "select 1 as a"}}
     elif path.endswith("/phase"):
         body = {"data": {"PHASE": "ABORT"}}
@@ -187,6 +187,8 @@ def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) ->
     elif method in ("PATCH", "PUT"):
         body = {"json": {}} if method == "PATCH" else {"content": b"x", "headers": {"Content-Type": "text/plain"}}
     parameters = {"table": "numbers"} if path.endswith("/statistics") else None
+    if path == "/resources/{resource}/query" and method != "POST":
+        parameters = {"sql": "select 1 as a"}
     hers = {**hers, "name": "swagger-ui.css" if path.startswith("/docs") else "perform.xsd"}
     return client.request(method, path.format(**hers), params=parameters, **body)
 

@@ -45,6 +45,7 @@ PATHS = {
     ("GET", "/resources/{resource}/alive"): "read",
     ("GET", "/resources/{resource}/schema"): "read",
     ("GET", "/resources/{resource}/statistics"): "statistics",
+    ("GET", "/resources/{resource}/query"): "read",
     ("POST", "/resources/{resource}/query"): "read",
     ("POST", "/resources/{resource}/perform"): "read",
 }
@@ -134,7 +135,9 @@ def test_operations(clients: dict[str, httpx.Client], policy: str, caller: str) 
     client = clients[caller]
     for (method, path), work in PATHS.items():
         query = "?table=numbers" if work == "statistics" else ""
-        body = {"json": {"sql": "select 1 as a"}} if path.endswith("query") else {}
+        if (method, path.endswith("query")) == ("GET", True):
+            query = "?sql=select 1 as a"
+        body = {"json": {"sql": "select 1 as a"}} if path.endswith("query") and method == "POST" else {}
         if path.endswith("perform"):
             body = {"content": DOCUMENT.format(statement("select 1 as a")), "headers": XML}
         answer = client.request(method, path.format(resource=policy) + query, **body)  # type: ignore[arg-type]

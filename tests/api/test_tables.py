@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api.routes import perform
+from dai.api.routes import queries
 from dai.client import documents as d
 from dai.errors import DataError, ParameterError, TooLargeError
 from dai.formats.inline import table_of, tables_of, text_of
@@ -234,7 +234,7 @@ def test_a_small_body_is_decoded_beside_the_event_loop_too(serve: Serve, monkeyp
         threads.append(threading.current_thread().name)
         return tables_of(asked, most)
 
-    monkeypatch.setattr(perform, "tables_of", watched)
+    monkeypatch.setattr(queries, "tables_of", watched)
     book = dai.connect(f"{serve().url}/resources/book")
     assert book.query("select 1 as one from given", tables={"given": {"a": [1]}}).arrow().num_rows == 1
     (name,) = threads
