@@ -11,7 +11,6 @@ former entries in place, and the log says so, as with certificates.
 from __future__ import annotations
 
 import logging
-import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from dai.errors import ConfigurationError, DeniedError
 from dai.plugins import nearest
 from dai.security.identity import Caller
 from dai.security.policies import ANYBODY, GROUP, Who, matches
+from dai.streams.files import state_of
 
 log = logging.getLogger("dai.security.roles")
 _IN_XML: Mapping[str, Who] = {"No Certificate Provided": ("anonymous",), "*": ANYBODY}
@@ -90,7 +90,7 @@ class RoleMap:
 
     def follow(self) -> bool:
         """Reads the file again where it has changed. Whether the entries may be others now."""
-        if all(_state(path) == seen for path, seen in self._seen.items()):
+        if all(state_of(path) == seen for path, seen in self._seen.items()):
             return False
         try:
             self._users = self._read()
@@ -103,7 +103,7 @@ class RoleMap:
     def _read(self) -> dict[Who, DatabaseUser]:
         where, file = f"resources.{self._resource}.roles", self._file
         # what a file is like is noted before it is read: a change meanwhile is seen next time
-        self._seen = {file: _state(file)}
+        self._seen = {file: state_of(file)}
         try:
             text = file.read_bytes()
         except OSError as error:
@@ -116,7 +116,7 @@ class RoleMap:
             kind, _, name = each.password.partition(":")
             if kind == "file":
                 path = file.parent / name
-                self._seen[path] = _state(path)
+                self._seen[path] = state_of(path)
             password = secret(each.password, f"{where}.{each.user}.password", self._environment, file.parent)
             user = DatabaseUser(each.user, password or None)
             if each.who in entries:
@@ -131,14 +131,6 @@ class RoleMap:
 
 def _rank(who: Who) -> int:
     return 2 if "*" in who else 1 if who[0].startswith(GROUP) else 0
-
-
-def _state(path: Path) -> object:
-    try:
-        state = os.stat(path)
-    except OSError:
-        return None
-    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def _of_toml(text: bytes, where: str) -> Iterator[_Entry]:

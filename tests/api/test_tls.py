@@ -166,6 +166,51 @@ def test_a_certificate_that_changes(
         until(lambda: shown(running.url) == (certificates / "server.pem").read_text())
 
 
+def test_authorities_of_clients_that_change(
+    tmp_path: Path, book: str, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An authority that is removed is not trusted any more, nor a session that one of its clients has begun; a client
+    shows the certificate that its files have now."""
+    monkeypatch.setattr(tls_module, "LOOK_SECONDS", 0.02)
+    shutil.copy(certificates / "client.pem", tmp_path / "ca.pem")
+    with serving(tmp_path, book, section(certificates, client_ca=str(tmp_path / "ca.pem"))) as running:
+        for suffix in (".pem", ".key"):
+            shutil.copy(certificates / f"client{suffix}", tmp_path / f"mine{suffix}")
+        known = {"ca": certificates / "server.pem", "retries": 0}
+        mine = {"certificate": tmp_path / "mine.pem", "key": tmp_path / "mine.key"}
+        book_ = dai.connect(f"{running.url}/book", **known, **mine)
+        assert book_.query("select 1 as a").arrow().num_rows == 1
+        host, port = running.url.removeprefix("https://").split(":")
+        context = ssl.create_default_context(cafile=certificates / "server.pem")
+        context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
+
+        def session(begun: ssl.SSLSession | None) -> ssl.SSLSession | None:
+            with (
+                socket.create_connection((host, int(port)), 60) as plain,
+                context.wrap_socket(plain, server_hostname=host, session=begun) as connection,
+            ):
+                connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                said = b"".join(iter(lambda: connection.recv(65536), b""))
+                return connection.session if said.startswith(b"HTTP/1.1 200") else None
+
+        begun = session(None)
+        assert begun is not None
+        shutil.copy(certificates / "other.pem", tmp_path / "ca.pem")
+
+        def refused(with_session: ssl.SSLSession | None) -> bool:
+            try:
+                return session(with_session) is None
+            except OSError:
+                return True
+
+        until(lambda: refused(None))
+        assert refused(begun)
+        book_.close()
+        for suffix in (".pem", ".key"):
+            shutil.copy(certificates / f"other{suffix}", tmp_path / f"mine{suffix}")
+        assert book_.query("select 1 as a").arrow().num_rows == 1
+
+
 def test_a_process_reads_it_again_when_told_to(tmp_path: Path, book: str, certificates: Path) -> None:
     for suffix in (".pem", ".key"):
         shutil.copy(certificates / f"server{suffix}", tmp_path / f"now{suffix}")

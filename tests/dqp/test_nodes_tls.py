@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
+import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,11 +31,12 @@ from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.planning.distribution.spreading import Thresholds
+from dqp.runtimes.flight import server
 from dqp.runtimes.flight.client import fetch, health, reached
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.service import Service
 from dqp.settings import TlsSettings, load
-from tests.processes import SECONDS
+from tests.processes import SECONDS, until
 
 SQL = "SELECT count(*) AS n FROM one.t a JOIN two.t b ON a.k = b.k"
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1, spread_seconds=0.0)
@@ -172,6 +177,77 @@ def test_a_certificate_that_does_not_hold(authority: Path, which: str, reason: s
 def test_an_address_that_nobody_could_be_told(authority: Path, host: str) -> None:
     with pytest.raises(ConfigurationError):
         FlightPort(host, tls=tls_of(authority))
+
+
+def put(authority: Path, directory: Path, name: str, ca: str = "nodes") -> TlsSettings:
+    """The files of a node, replaced as programs that renew certificates do."""
+    for file, source in (("now.pem", f"{name}.pem"), ("now.key", f"{name}.key"), ("ca.pem", f"{ca}.pem")):
+        shutil.copy(authority / source, directory / f"new {file}")
+        os.replace(directory / f"new {file}", directory / file)
+    return TlsSettings(certificate=directory / "now.pem", key=directory / "now.key", client_ca=directory / "ca.pem")
+
+
+def trusts(port: FlightPort, authority: Path, ca: str, name: str = "node") -> bool:
+    """Whether somebody who trusts this authority, with the certificate of that name, is answered."""
+    try:
+        health(port.address, timeout=SECONDS, tls=tls_of(authority, name, ca=authority / f"{ca}.pem"))
+    except EvaluatorLostError:
+        return False
+    return True
+
+
+def test_a_certificate_that_changes(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who reads goes on, who waits is served, nobody who comes meanwhile is turned away; the authorities of clients are
+    read again, too. Files that do not fit change nothing."""
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.02)
+    batches = pa.table({"a": range(10_000)}).to_batches(10)
+    go_on = threading.Event()
+
+    def held() -> Iterator[pa.RecordBatch]:
+        yield batches[0]
+        assert go_on.wait(SECONDS)
+        yield from batches[1:]
+
+    with FlightPort(tls=put(authority, tmp_path, "node")) as port, ThreadPoolExecutor(5) as pool:
+        ticket = Ticket("long", 1, "f", 0, new_token())
+        port.publish(ticket, lambda _: Stream(batches[0].schema, held()))
+        with fetch(port.address, ticket, cancellation=Cancellation(), tls=tls_of(authority)) as stream:
+            assert next(stream).num_rows == 10
+            late = Ticket("late", 1, "f", 0, new_token())
+            port.expect("late", 1)
+            waits = pool.submit(read, port, tls_of(authority), late)
+            both = authority / "both.pem"
+            both.write_bytes((authority / "nodes.pem").read_bytes() + (authority / "strangers.pem").read_bytes())
+            stop = threading.Event()
+
+            def come() -> int:
+                count = 0
+                while not stop.is_set():
+                    health(port.address, timeout=SECONDS, tls=tls_of(authority, ca=both))
+                    count += 1
+                return count
+
+            coming = [pool.submit(come) for _ in range(3)]
+            assert not trusts(port, authority, "strangers")
+            put(authority, tmp_path, "stranger")
+            until(lambda: trusts(port, authority, "strangers"))
+            assert not trusts(port, authority, "nodes")
+            stop.set()
+            assert all(each.result(SECONDS) for each in coming)
+            put(authority, tmp_path, "node")
+            until(lambda: trusts(port, authority, "nodes"))
+            port.publish(late, lambda _: Stream.of(pa.table({"a": [1]})))
+            assert waits.result(SECONDS) == 1
+            (tmp_path / "now.key").write_text("nonsense")
+            until(lambda: "the former one stays" in caplog.text)
+            assert trusts(port, authority, "nodes")
+            put(authority, tmp_path, "node", ca="strangers")
+            until(lambda: not trusts(port, authority, "nodes"))
+            assert trusts(port, authority, "nodes", "stranger")
+            go_on.set()
+            assert sum(each.num_rows for each in stream) == 9_990
 
 
 # --- evaluators at their start

@@ -1,57 +1,48 @@
-"""TLS of the server: its certificate is read again when the files change, for connections that are opened then."""
+"""TLS of the server: its files are read again when they change, for connections that are opened then."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from typing import Any
 
 from dai.config import TlsConfig
 from dai.errors import ConfigurationError
+from dai.security.tls import context_of
+from dai.streams.files import state_of
 
 log = logging.getLogger("dai.api")
 LOOK_SECONDS = 2.0
-_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _NUMBERS = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
 
 class Certificate:
-    """``context`` is that of the server. ConfigurationError for files that cannot be used."""
+    """``context`` is that of the server, which makes a new one of what the files hold for the handshakes that come.
+    ConfigurationError for files that cannot be used."""
 
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
         self._seen = self._state()
         try:
-            self.context = self._context()
+            self.context = _Newest(self._read())
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(
                 f"[service.tls]: the certificate and its key cannot be used: {error.strerror or error}.",
                 hint="certificate and key are PEM files, the key is that of the certificate and has no password.",
             ) from error
 
-    def _context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[self._config.minimum_version]
-        context.load_cert_chain(self._config.certificate, self._config.key, password=_no_password)
-        if self._config.client_ca is not None:
-            context.load_verify_locations(self._config.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+    def _read(self) -> ssl.SSLContext:
+        files = self._config
+        return context_of(files.certificate, files.key, files.client_ca, files.minimum_version)
 
-    def _state(self) -> list[tuple[int, int]]:
-        files = [each for each in (self._config.certificate, self._config.key) if each is not None]
-        try:
-            return [(each.st_mtime_ns, each.st_ino) for each in map(os.stat, files)]
-        except OSError:
-            return []
+    def _state(self) -> object:
+        return state_of(self._config.certificate, self._config.key, self._config.client_ca)
 
     def reload(self) -> None:
-        """Reads the files; where they cannot be used the former certificate stays, and the log says so."""
+        """Reads the files; where they cannot be used the former ones stay, and the log says so."""
         try:
-            self._context()  # a pair that does not fit would leave the context without either
-            self.context.load_cert_chain(self._config.certificate, self._config.key, password=_no_password)
+            self.context.newest = self._read()
         except (OSError, ssl.SSLError) as error:
             log.error("the new certificate cannot be used; the former one stays", exc_info=error)
         else:
@@ -64,6 +55,21 @@ class Certificate:
             if (state := self._state()) and state != self._seen:
                 self._seen = state
                 self.reload()
+
+
+class _Newest(ssl.SSLContext):
+    """Lets the ``newest`` context do each handshake: a context cannot forget an authority, nor the sessions of clients
+    that showed a certificate of it."""
+
+    newest: ssl.SSLContext
+
+    def __new__(cls, newest: ssl.SSLContext) -> _Newest:
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        made.newest = newest
+        return made
+
+    def wrap_bio(self, *arguments: Any, **more: Any) -> ssl.SSLObject:
+        return self.newest.wrap_bio(*arguments, **more)
 
 
 def extensions(transport: asyncio.BaseTransport) -> dict[str, Any]:
@@ -84,8 +90,3 @@ def extensions(transport: asyncio.BaseTransport) -> dict[str, Any]:
         "cipher_suite": None,
     }
     return {"tls": shown}
-
-
-def _no_password() -> bytes:
-    """A key with a password would ask for it at the terminal."""
-    raise ssl.SSLError("the key has a password")

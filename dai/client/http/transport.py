@@ -30,6 +30,7 @@ from dai.client.http.problems import from_reply
 from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnreachableError
 from dai.streams.cancellation import Cancellation
+from dai.streams.files import state_of
 
 if TYPE_CHECKING:
     from dai.client.http.signed_documents import DocumentSigner
@@ -55,7 +56,7 @@ class Options:
     service knows as ``key_id``; each request is signed with it, or (``signs``: ``documents``) each perform document,
     and other requests as they are. ``ca``: a file of authorities (PEM) that are trusted
     besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a context in
-    place of all that."""
+    place of all that. These files are read again when they change, for connections that are opened then."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -166,6 +167,7 @@ class Transport:
         parts = _checked(self.base)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._prefix, self._origin = parts.path, f"{parts.scheme}://{parts.netloc}"
+        self._files = state_of(options.ca, options.certificate, options.key)
         self._tls = options.context() if self._secure else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
@@ -332,6 +334,7 @@ class Transport:
     def _connected(self) -> Connection:
         connection: Connection
         if self._secure:
+            self._follow()
             connection = SecureConnection(self._host, self._port, timeout=self.options.connect, context=self._tls)
         else:
             connection = Connection(self._host, self._port, timeout=self.options.connect)
@@ -346,6 +349,14 @@ class Transport:
         connection.sock.settimeout(self.options.read)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
+
+    def _follow(self) -> None:
+        """Reads the files of TLS again where they have changed; what cannot be used leaves the former in place."""
+        files = state_of(self.options.ca, self.options.certificate, self.options.key)
+        if files is not None and files != self._files:
+            self._files = files
+            with contextlib.suppress(RequestError):
+                self._tls = self.options.context()
 
     def _given_back(self, connection: Connection) -> None:
         with self._lock:

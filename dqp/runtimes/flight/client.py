@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
@@ -22,6 +23,10 @@ from dqp.runtimes.flight.server import WAIT, Ticket
 from dqp.runtimes.flight.tls import connected, why
 from dqp.settings import TlsSettings
 
+T = TypeVar("T")
+REOPENS = 0.5
+"""Seconds in which a port with TLS that is closed may open again."""
+_AGAIN = 0.01
 TURN = 2.0
 """Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
 producer that never starts would keep the readers of a query that is over."""
@@ -47,7 +52,7 @@ def fetch(
     while True:
         wait = max(0.0, min(TURN, deadline - time.monotonic()))
         try:
-            client, reader = _opened(connected(address, tls), address, ticket.encode(wait), cancellation, wait)
+            client, reader = _listening(partial(_opened, address, tls, ticket.encode(wait), cancellation, wait), tls)
             break
         except NotFoundError as error:
             if error.extra.get("started") is not False:
@@ -72,15 +77,19 @@ def fetch(
 
 def health(address: str, *, timeout: float = 1.0, tls: TlsSettings | None = None) -> dict[str, Any]:
     """What the port says of itself. Raises EvaluatorLostError when it does not answer within ``timeout`` seconds."""
-    client = connected(address, tls)
-    try:
-        results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
-        answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
-    except (pa.ArrowException, OSError) as error:
-        raise _received_error(error, address) from error
-    finally:
-        client.close()
-    return answer
+
+    def asked() -> dict[str, Any]:
+        client = connected(address, tls)
+        try:
+            results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
+            answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
+        except (pa.ArrowException, OSError) as error:
+            raise _received_error(error, address) from error
+        finally:
+            client.close()
+        return answer
+
+    return _listening(asked, tls)
 
 
 def reached(
@@ -120,12 +129,27 @@ def reached(
     )
 
 
+def _listening(call: Callable[[], T], tls: TlsSettings | None) -> T:
+    """Calls again while nobody answers, for as long as a port needs to take a new certificate: it ends no call that it
+    has begun, so what failed was not begun."""
+    deadline = time.monotonic() + REOPENS
+    while True:
+        try:
+            return call()
+        except EvaluatorLostError as error:
+            away = isinstance(error.__cause__, flight.FlightUnavailableError) and not why(error.__cause__)
+            if tls is None or not away or time.monotonic() >= deadline:
+                raise
+            time.sleep(_AGAIN)
+
+
 def _opened(
-    client: flight.FlightClient, address: str, request: bytes, cancellation: Cancellation, timeout: float
+    address: str, tls: TlsSettings | None, request: bytes, cancellation: Cancellation, timeout: float
 ) -> tuple[flight.FlightClient, flight.FlightStreamReader]:
     """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
     nobody waits for any more. The client is closed there, too: Arrow crashes where it is closed while it opens."""
     cancellation.check()
+    client = connected(address, tls)
     opening: Future[flight.FlightStreamReader] = Future()
 
     def open_it() -> None:

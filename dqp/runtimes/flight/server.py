@@ -9,7 +9,8 @@ a failure on the reader's side, so that a dead producer never looks like the end
 documents (RFC 9457), as over HTTP, and are raised as the same class; nothing else of the evaluator leaves it.
 
 Beyond loopback a port listens with TLS only, and answers those alone who show a certificate of ``client_ca``, where
-that is set. Tickets open what they are for, with and without.
+that is set. Tickets open what they are for, with and without. When the files change, another server takes the place of
+the one that listens, which goes on with its calls until they end.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ from dai.errors import (
     NotFoundError,
 )
 from dai.streams.cancellation import Cancellation
+from dai.streams.files import state_of
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.errors import EvaluatorLostError
-from dqp.runtimes.flight.tls import location, of_port
+from dqp.runtimes.flight.tls import location, of_port, usable
 from dqp.settings import TlsSettings
 
 log = logging.getLogger("dqp.runtimes.flight.server")
@@ -55,6 +57,8 @@ Opener = Callable[[Cancellation], Stream]
 
 WAIT = 30.0
 """Seconds that a consumer waits for a producer to start."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks whether the files of TLS have changed."""
 _LOOK = 0.05
 """Seconds between two looks whether a waiting consumer is still there."""
 _KEPT = ((-3, 32 << 20), (-1, 64 << 20))
@@ -143,6 +147,7 @@ class FlightPort:
         if keep_freed_memory:
             _keep_freed_memory()
         shown = f"[{host}]" if ":" in host else host
+        files = tls and state_of(tls.certificate, tls.key, tls.client_ca)
         try:
             self._server = _Server(self, location(f"{shown}:{port}", tls), of_port(tls))
         except (OSError, pa.ArrowException) as error:
@@ -151,6 +156,12 @@ class FlightPort:
         self.address = f"{shown}:{self._server.port}"
         self._watcher = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
         self._watcher.start()
+        self._stopping: list[threading.Thread] = []
+        self._closed = threading.Event()
+        self._renewer: threading.Thread | None = None
+        if tls is not None:
+            self._renewer = threading.Thread(target=self._follow, args=(tls, files), name="flight-files", daemon=True)
+            self._renewer.start()
 
     def __enter__(self) -> Self:
         return self
@@ -219,15 +230,48 @@ class FlightPort:
             self._published.clear()
             running = list(self._gets)
             self._changed.notify_all()
+        self._closed.set()
         for get in running:
             get.cancellation.cancel(EvaluatorLostError("The evaluator shuts down."))
-        # shutdown() waits for all calls, also for one whose consumer neither reads nor leaves
-        stopping = threading.Thread(target=self._server.shutdown, name="flight-shutdown", daemon=True)
-        stopping.start()
-        stopping.join(timeout)
-        self._watcher.join(timeout)
-        if stopping.is_alive():
+        if self._renewer is not None:
+            self._renewer.join()
+        self._stop()
+        deadline = time.monotonic() + timeout
+        for thread in (*self._stopping, self._watcher):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(each.is_alive() for each in self._stopping):
             log.warning("a reader of an exchange neither reads nor leaves; its call is left behind")
+
+    def _stop(self) -> None:
+        """The server listens no more, and ends when all its calls have: also that of a consumer who neither reads nor
+        leaves, for which nobody waits."""
+        thread = threading.Thread(target=self._server.shutdown, name="flight-shutdown", daemon=True)
+        thread.start()
+        self._stopping = [*(each for each in self._stopping if each.is_alive()), thread]
+
+    def _follow(self, tls: TlsSettings, seen: object) -> None:
+        """Puts a server with the files' new content in the place of the one that listens, whose readers read on."""
+        while not self._closed.wait(LOOK_SECONDS):
+            files = state_of(tls.certificate, tls.key, tls.client_ca)
+            if files is None or files == seen:
+                continue
+            seen = files
+            try:
+                arguments = usable(tls)
+            except (DaiError, OSError) as error:
+                log.error("the new certificate of exchanges cannot be used; the former one stays", exc_info=error)
+                continue
+            # Flight shares no port, so that nobody listens for some milliseconds: who comes then asks again
+            self._stop()
+            while not self._closed.is_set():
+                try:
+                    self._server = _Server(self, location(self.address, tls), arguments)
+                except (OSError, pa.ArrowException) as error:
+                    log.error("exchanges cannot be offered with the new certificate yet", exc_info=error)
+                    self._closed.wait(_LOOK)
+                else:
+                    log.info("the certificate of exchanges was read again")
+                    break
 
     def _serve(self, context: flight.ServerCallContext, data: bytes) -> flight.GeneratorStream:
         ticket, wait = Ticket.decode(data)

@@ -12,6 +12,7 @@ from typing import Any
 from pyarrow import flight
 
 from dai.errors import ConfigurationError
+from dai.security.tls import context_of
 from dqp.settings import TlsSettings
 
 REASONS = {
@@ -35,6 +36,15 @@ def of_port(tls: TlsSettings | None) -> dict[str, Any]:
     arguments: dict[str, Any] = {"tls_certificates": [_pair(tls)]}
     if tls.client_ca is not None:
         arguments |= {"verify_client": True, "root_certificates": _read(tls.client_ca)}
+    return arguments
+
+
+def usable(tls: TlsSettings) -> dict[str, Any]:
+    """The arguments of a Flight server. ConfigurationError or OSError for files that no client could connect with:
+    Flight would take them."""
+    arguments = of_port(tls)
+    assert tls.certificate is not None
+    context_of(tls.certificate, tls.key, tls.client_ca)
     return arguments
 
 
