@@ -115,12 +115,14 @@ class IdentityConfig:
     """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
     loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
     that was looked up is good for ``kept_seconds`` without looking again. The answer to wrong credentials waits at most
-    ``wrong_seconds``: the longer, the more of them came from an address."""
+    ``wrong_seconds``: the longer, the more of them came from an address. ``metrics``: who sees them besides
+    administrators, as in policies; with ``anonymous`` everybody does."""
 
     methods: tuple[str, ...] = ()
     anonymous: bool = False
     kept_seconds: float = field(default=5.0, metadata={"most": 3600})
     wrong_seconds: float = field(default=5.0, metadata={"most": 60})
+    metrics: tuple[str, ...] = ()
     jwt: JwtConfig | None = None
     signatures: SignaturesConfig | None = None
     certificate: CertificateConfig = CertificateConfig()
@@ -230,7 +232,7 @@ class QuotaConfig:
     ``day_bytes`` of answers a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``,
     ``context_bytes`` of contexts and documents."""
 
-    jobs: int = 0
+    jobs: int = 250
     result_bytes: int = 0
     day_bytes: int = 0
     concurrent: int = 0

@@ -89,7 +89,8 @@ class LimitsConfig:
     most ``unpacked_bytes``, a document or a style sheet that xslTransform reads ``transform_bytes``; all style sheets
     of one document take at most ``transform_seconds`` of processor time. The waiting times that one document asks for
     (Sleep, the timeout of sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session
-    ends, ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
+    ends, ``job_seconds`` after its creation a job is destroyed, or when its caller says, at most
+    ``job_seconds_most`` after its creation. ``result_bytes`` is for all kept results together.
     A context, or a document beside them, has at most ``context_bytes``, all together ``contexts_bytes``, of which
     ``contexts_memory`` stay in memory; a lease lasts ``context_seconds`` at most.
     """
@@ -119,6 +120,7 @@ class LimitsConfig:
     sessions: int = 1000
     session_seconds: float = field(default=600.0, metadata=POSITIVE)
     job_seconds: float = field(default=7 * 86400.0, metadata=POSITIVE)
+    job_seconds_most: float = field(default=30 * 86400.0, metadata=POSITIVE)
     result_bytes: int = 16 << 30
     context_bytes: int = field(default=1 << 20, metadata=POSITIVE)
     contexts_bytes: int = field(default=256 << 20, metadata=POSITIVE)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dai.config import Config, PolicyConfig
+from dai.config import Config, IdentityConfig, PolicyConfig
 from dai.errors import DeniedError
 from dai.perform.activity import ANY, Activity
 from dai.security.identity import Caller
@@ -35,6 +35,17 @@ def _is(each: str, caller: Caller) -> bool:
     if each.startswith(GROUP):
         return each.removeprefix(GROUP) in caller.groups - {""}
     return each in ("*", caller.name)
+
+
+def check_metrics(identity: IdentityConfig, caller: Caller) -> None:
+    """DeniedError for a caller who may not see the metrics, which name all resources."""
+    if not identity.methods or "anonymous" in identity.metrics:
+        return
+    if caller.resources or not (caller.administrator or matches(identity.metrics, caller)):
+        raise DeniedError(
+            "You may not see the metrics of this service.",
+            hint="Ask who runs it to name you, or a group of yours, in metrics of [identity].",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from dai.errors import (
     InternalError,
     LimitError,
     NotFoundError,
+    RequestError,
 )
 from dai.formats import format_named
 from dai.formats.inline import tables_of
@@ -278,8 +279,14 @@ class Jobs:
         return [self._with_progress(job) for job in self.store.listed(phases, limit, owner)]
 
     def set_destruction(self, id: str, when: float) -> Job:
-        """Sets the time when the job and its results are destroyed."""
+        """Sets the time when the job and its results are destroyed. RequestError for one that is too late."""
         job = self.get(id)
+        most = max(self.limits.job_seconds_most, self.limits.job_seconds)
+        if when > job.created + most:
+            raise RequestError(
+                f"A job is kept for {most:,.0f} seconds from its creation at most (limits.job_seconds_most).",
+                hint="Set an earlier time, and fetch its results before.",
+            )
         changed = self.store.change(job, {PENDING, QUEUED, EXECUTING, COMPLETED, ERROR, ABORTED}, destruction=when)
         if changed is None:
             raise NotFoundError(f"There is no job {id!r} any more.")

@@ -41,7 +41,7 @@ from tests.processes import ROOT, ServiceProcess, until
 DAY = 86400.0
 HEALTH = {"/", "/health", "/health/live", "/health/ready"}
 EVERYBODY = {
-    ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
+    ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
     ("POST", "/contexts"), ("GET", "/wsctx"), ("POST", "/wsctx"),
 }  # fmt: skip
@@ -264,9 +264,36 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
         changes = method != "GET" and not path.endswith("/query")
         assert (answer.status_code == 403) is changes, "without a policy everybody reads and nobody changes"
         assert answer.status_code < 500
+    elif path == "/metrics":
+        assert (answer.status_code, answer.json()["type"]) == (403, "denied"), "its labels name all resources"
+        with known.client("root") as root:
+            assert root.get(path).status_code == 200
     else:
         assert path in HEALTH or (method, path) in EVERYBODY, "whom is this for?"
         assert answer.status_code < 400
+
+
+@pytest.mark.parametrize(
+    ("metrics", "statuses"),
+    [
+        ([], {None: 401, "alice": 403, "prometheus": 403, "limited": 403, "root": 200}),
+        (["prometheus"], {None: 401, "alice": 403, "prometheus": 200, "limited": 403, "root": 200}),
+        (["group:watch", "*"], {None: 401, "alice": 200, "prometheus": 200, "limited": 403, "root": 200}),
+        (["anonymous"], {None: 200, "alice": 200, "limited": 200, "root": 200}),
+    ],
+)
+def test_who_sees_the_metrics(serve: Serve, metrics: list[str], statuses: dict[str | None, int]) -> None:
+    running = serve(identity={"methods": ["token"], "metrics": metrics, "wrong_seconds": 0.0})
+    kept = {"limited": {"resources": ("book",)}, "root": {"administrator": True}}
+    for who, status in statuses.items():
+        headers = {}
+        if who is not None:
+            token, stored = new(who, DAY, **kept.get(who, {}))  # type: ignore[arg-type]
+            running.service.store.add_token(stored)
+            headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.get(f"{running.url}/metrics", headers=headers)
+        assert (answer.status_code, "dai_requests_total" in answer.text) == (status, status == 200), who
+        assert httpx.get(f"{running.url}/metrics/../jobs").status_code == 401
 
 
 @pytest.mark.parametrize("path", HEADS)

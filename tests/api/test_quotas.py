@@ -1,6 +1,7 @@
 """What each caller may have: jobs, results, bytes a day; and answers to those who guess wait."""
 
 import asyncio
+import datetime
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -59,6 +60,33 @@ def test_jobs_that_have_not_ended(serve: Serve) -> None:
         assert last.status_code == 202
         for each in (jobs[1], last.headers["location"]):
             alice.delete(each)
+
+
+def test_without_a_word_jobs_have_a_bound_all_the_same(serve: Serve) -> None:
+    assert QuotasConfig().every.jobs == 250
+    with callers(serve, {}) as (alice, bob):
+        for _ in range(250):
+            made = alice.post("/resources/book/query?phase=PENDING", json={"sql": "select 1 as a"})
+            assert made.status_code == 202
+        refused(alice.post("/resources/book/query?phase=PENDING", json={"sql": "select 1 as a"}), "jobs")
+        assert bob.post("/resources/book/query?phase=PENDING", json={"sql": "select 1 as a"}).status_code == 202
+        assert alice.delete(made.headers["location"]).is_success
+        assert alice.post("/resources/book/query?phase=PENDING", json={"sql": "select 1 as a"}).status_code == 202
+
+
+def test_the_longest_life_of_a_job(serve: Serve) -> None:
+    with callers(serve, {}) as (alice, _):
+        job = alice.post("/resources/book/query?phase=PENDING", json={"sql": "select 1 as a"}).headers["location"]
+        before = alice.get(job).json()["destruction"]
+        for far in ("9999-12-31T00:00:00Z", "inf"):
+            answer = alice.post(f"{job}/destruction", data={"DESTRUCTION": far})
+            assert answer.status_code in (400, 422), answer.text
+        assert alice.get(job).json()["destruction"] == before
+        when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=31)
+        answer = alice.post(f"{job}/destruction", data={"DESTRUCTION": when.isoformat()})
+        assert (answer.status_code, "limits.job_seconds_most" in answer.json()["detail"]) == (400, True)
+        near = when - datetime.timedelta(days=2)
+        assert alice.post(f"{job}/destruction", data={"DESTRUCTION": near.isoformat()}).is_success
 
 
 def test_requests_that_have_not_ended(serve: Serve) -> None:

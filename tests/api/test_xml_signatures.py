@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -271,13 +272,15 @@ async def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early_module, "AT_ONCE", 2)
     bodies = early_module.EarlyBodies(100)
 
-    def of_bytes(size: int) -> early_module.EarlyBody:
+    def of_bytes(size: int, address: str | None = None) -> early_module.EarlyBody:
         async def receive() -> Any:
             return {"type": "http.request", "body": b"x" * size}
 
         limits = type("Limits", (), {"receive_seconds": 60.0})
         state = type("State", (), {"service": type("S", (), {"config": type("C", (), {"limits": limits})})})
-        scope = {"type": "http", "headers": [], "app": type("App", (), {"state": state})}
+        scope: dict[str, Any] = {"type": "http", "headers": [], "app": type("App", (), {"state": state})}
+        if address is not None:
+            scope["client"] = (address, 1)
         return bodies.of(scope, receive)
 
     with of_bytes(90) as first, of_bytes(90) as second:
@@ -289,6 +292,18 @@ async def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bodies.held == 0
     with of_bytes(90) as later:
         await later.read()
+
+    # who sends slowly from one address leaves room for the others; a network of IPv6 is one sender
+    monkeypatch.setattr(early_module, "AT_ONCE", 16)
+    with ExitStack() as slow:
+        for number in range(4):
+            await slow.enter_context(of_bytes(90, f"2001:db8::{number}")).read()
+        with pytest.raises(BusyError), of_bytes(90, "2001:db8::ffff") as fifth:
+            await fifth.read()
+        for address in ("2001:db8:0:1::1", "192.0.2.1", None):
+            with of_bytes(90, address) as other:
+                assert await other.read()
+    assert (bodies.held, bodies.by_sender) == (0, {})
 
 
 def test_who_sends_no_signature_is_anonymous(tmp_path: Path, book: str, directory: Path) -> None:

@@ -25,13 +25,11 @@ from dai.api.requests.head import check_head
 from dai.api.requests.origins import asks_whether, check_host, shared_with
 from dai.errors import BusyError, DaiError, InternalError, RequestError
 from dai.security.audit import Audit
-from dai.security.identity import ANONYMOUS, Caller, Head, Identification
+from dai.security.identity import ANONYMOUS, OPEN, Caller, Head, Identification
 from dai.service.quotas import Quotas
 from dai.streams.tracing import Span, arrived
 
 log = logging.getLogger("dai.access")
-OPEN = frozenset({"/", "/health", "/health/live", "/health/ready"})
-"""What asks nobody who they are: those who watch over the process, and what says what this is."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _AS_DATA = (
     (b"x-content-type-options", b"nosniff"),
@@ -127,7 +125,7 @@ class AccessMiddleware:
                 await noted({"type": "http.response.start", "status": 204, "headers": allowed})
                 await noted({"type": "http.response.body", "body": b""})
                 return
-            if self.identification.asks and scope["path"] not in OPEN:
+            if self.identification.asks and scope["path"] not in self.identification.open:
                 with self.early.of(scope, receive) as early:
                     head = _head(scope, early.read)
                     access.caller = await self._caller(scope, head)
@@ -137,7 +135,7 @@ class AccessMiddleware:
                 receive = early.again(head.document)
                 if head.digests is not None:
                     receive = checked(receive, head.digests)
-            if scope["method"] != "DELETE" and scope["path"] not in OPEN:
+            if scope["method"] != "DELETE" and scope["path"] not in self.identification.open:
                 self.quotas.check_day(access.caller.name)
             await self.app(scope, receive, noted)
         except ClientDisconnect as error:

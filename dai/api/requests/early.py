@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,8 @@ from dai.errors import BusyError
 
 AT_ONCE = 16
 """So many of the largest documents may be in memory while nobody knows whose they are."""
+FROM_ONE = 4
+"""So many of them from one address, or one network of IPv6."""
 
 
 class EarlyBodies:
@@ -20,6 +23,20 @@ class EarlyBodies:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.held = limit, 0
+        self.by_sender = dict[str, int]()
+
+    def hold(self, sender: str, size: int) -> None:
+        """BusyError where there is no room."""
+        held = self.by_sender.get(sender, 0) + size
+        if self.held + size > AT_ONCE * self.limit or held > FROM_ONE * self.limit:
+            raise BusyError("Too many documents are being identified at once.")
+        self.held += size
+        self.by_sender[sender] = held
+
+    def release(self, sender: str, size: int) -> None:
+        self.held -= size
+        if left := self.by_sender.pop(sender, 0) - size:
+            self.by_sender[sender] = left
 
     def of(self, scope: Scope, receive: Receive) -> EarlyBody:
         return EarlyBody(self, scope, receive)
@@ -30,7 +47,7 @@ class EarlyBody:
 
     def __init__(self, all: EarlyBodies, scope: Scope, receive: Receive) -> None:
         self._all, self._scope, self._receive = all, scope, receive
-        self._held = 0
+        self._held, self._sender = 0, _sender(scope)
         self.body: bytes | None = None
         """None: nobody has asked for it."""
 
@@ -38,7 +55,7 @@ class EarlyBody:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._all.held -= self._held
+        self._all.release(self._sender, self._held)
         self._held = 0
 
     async def read(self) -> bytes:
@@ -50,9 +67,7 @@ class EarlyBody:
     async def _counted(self) -> Message:
         message = await self._receive()
         size = len(message.get("body", b""))
-        if self._all.held + size > AT_ONCE * self._all.limit:
-            raise BusyError("Too many documents are being identified at once.")
-        self._all.held += size
+        self._all.hold(self._sender, size)
         self._held += size
         return message
 
@@ -68,3 +83,12 @@ class EarlyBody:
             return await self._receive()
 
         return receive
+
+
+def _sender(scope: Scope) -> str:
+    """Who has one address of IPv6 may have all that begin with the same 64 bits."""
+    host: str = (scope.get("client") or ("",))[0]
+    try:
+        return str(ipaddress.IPv6Interface(f"{host}/64").network)
+    except ValueError:
+        return host

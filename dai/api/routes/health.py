@@ -13,15 +13,16 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import Response
 
 import dai
-from dai.api.dependencies import Accept, TheAccess, TheService
+from dai.api.dependencies import Accept, TheAccess, TheCaller, TheService
 from dai.api.problems import answers
 from dai.api.requests.negotiation import DOCUMENT, best
 from dai.api.requests.parameters import Text
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer, answer
-from dai.errors import DaiError, NotFoundError
+from dai.errors import DaiError, DeniedError, NotFoundError
 from dai.perform.parser import DIALECTS, xsd
 from dai.perform.xsd import fixed
+from dai.security.policies import check_metrics
 
 router = APIRouter(route_class=Route, tags=["operations"])
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -106,10 +107,13 @@ async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
-    responses=answers(ok={200: {"content": {"text/plain": {}}}}),
+    responses=answers(DeniedError, ok={200: {"content": {"text/plain": {}}}}),
 )
-async def get_metrics(service: TheService, access: TheAccess) -> Response:
+async def get_metrics(service: TheService, caller: TheCaller, access: TheAccess) -> Response:
+    """Its labels name all resources: where callers are identified, for administrators and for those whom `metrics` of
+    `[identity]` names."""
     access.quiet = True
+    check_metrics(service.config.identity, caller)
     return answer(service.metrics.text(await service.gauges()), METRICS)
 
 

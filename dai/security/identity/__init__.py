@@ -33,6 +33,9 @@ METHODS = Table(
     },
     extras=dict.fromkeys(("jwt", "signature", "certificate", "xml-signature"), "identity"),
 )
+METRICS = "/metrics"
+OPEN = frozenset({"/", "/health", "/health/live", "/health/ready"})
+"""What asks nobody who they are: those who watch over the process, and what says what this is."""
 _BEARERS = frozenset({"token", "jwt"})
 """Methods whose credentials are a bearer token."""
 MOST_NAME = 200
@@ -140,6 +143,8 @@ class Identification:
         self._methods: list[Method] = [METHODS[each](config, look_up, seen) for each in config.methods]
         self._anonymous = config.anonymous or not config.methods
         self._attempts = Attempts(config.wrong_seconds)
+        self.open = OPEN | {METRICS} if "anonymous" in config.metrics else OPEN
+        """Paths that ask nobody who they are."""
 
     @property
     def asks(self) -> bool:
