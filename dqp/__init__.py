@@ -35,10 +35,24 @@ __all__ = ["connect"]
 
 
 def connect(federation: Any, **options: Any) -> Lab:
-    """A federation to query: the path of a federation.toml, the same as a mapping, or the URL of a federation that a
-    data service offers; see ``dqp.interfaces.lab.Lab``."""
+    """A federation to query: the path of a federation.toml, the same as a mapping, the URL of a federation that a
+    data service offers, or one database, by its URL or its file; see ``dqp.interfaces.lab.Lab``.
+
+    ::
+
+        lab = dqp.connect("field.db")
+        lab.sql("select * from field.samples").df()
+
+    Options: ``progress`` (whether to show it; by default where somebody watches), ``token`` (for the federation of a
+    service), ``numeric`` (what decimal numbers are: ``double``, ``decimal`` or ``text``).
+    """
+    from dai.errors import ParameterError
+    from dai.plugins import nearest
     from dqp.interfaces.lab import Lab
 
+    known = ["progress", "token", "numeric"]
+    if unknown := next((each for each in options if each not in known), None):
+        raise ParameterError(f"dqp.connect has no option {unknown!r}.", hint=nearest(unknown, known))
     return Lab(federation, **options)
 
 

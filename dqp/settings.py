@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
 from dai import config
 from dai.client import parted
 from dai.config import TlsConfig
+from dai.config.database_files import url_of
 from dai.errors import ConfigurationError, RequestError
 from dai.plugins import nearest
 
@@ -152,13 +156,17 @@ class _Source:
 def load(
     federation: Path | str | Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> FederationSettings:
-    """The settings in a file, or in a document of the same shape; relative paths count from the file's directory.
+    """The settings in a file, or in a document of the same shape; relative paths count from the file's directory. A
+    database, by its URL or its file, is a federation of one source, which has the name of the database.
 
     ConfigurationError names the key that is wrong, and the nearest that would be right.
     """
     environment = os.environ if environment is None else environment
     if isinstance(federation, Mapping):
         return _federation(federation, Path(), environment)
+    url = str(federation) if "://" in str(federation) else url_of(federation)
+    if url is not None:
+        return _federation({"sources": {_alias(url): url}}, Path(), environment)
     path = Path(federation)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -168,6 +176,17 @@ def load(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
     return _federation(document, path.parent, environment)
+
+
+def _alias(url: str) -> str:
+    try:
+        database = make_url(url).database or ""
+    except ArgumentError:
+        raise ConfigurationError(
+            "This is no URL of a database.", hint="It looks like postgresql://user@host/database or sqlite:///file.db."
+        ) from None
+    name = re.sub(r"\W", "_", Path(database).stem, flags=re.ASCII)
+    return name if name and not name[0].isdigit() else f"db{name}"
 
 
 def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> FederationSettings:

@@ -258,7 +258,7 @@ class Work:
             self.truncated = is_truncated(source.tuples.schema)
             if self.form is not None and self.form.name != source.format.name:
                 source = source.recoded(self.form)
-            if self.replace_invalid and source.format.name == "webrowset":
+            if self.replace_invalid and source.format.name in ("webrowset", "votable"):
                 source.options = {**source.options, "on_invalid": "replace"}
             self.media_type = source.media_type
             blocks = source.in_pieces()

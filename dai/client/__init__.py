@@ -94,6 +94,11 @@ def _address(url: str | None) -> str:
 def parted(url: str) -> tuple[str, str | None]:
     """Address of the service and name of the resource: what follows the last ``/resources/``, else the last step of the
     path."""
+    if "://" not in url and os.path.exists(url):
+        raise RequestError(
+            f"{url!r} is a file, not the address of a data service.",
+            hint=f"Serve it: dai serve {url}. Or without a service: dqp.connect({url!r}).",
+        )
     if "://" not in url:
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
     parts = urlsplit(url)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, whole
+from dai.config.database_files import address
 from dai.errors import DaiError
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from dai.config import Config
 
 DEFAULT_FILE = "dai.toml"
-ONE_LINER = """With a database URL in place of a file the database is served as the resource `data`, on loopback, e.g.
-dai serve sqlite:///book.db, dai serve postgresql://user@localhost/lab"""
+ONE_LINER = """With a database in place of a configuration it is served as the resource `data`, on loopback, e.g.
+dai serve book.db (a file of SQLite or DuckDB), dai serve postgresql://user@localhost/lab"""
 
 
 def add(commands: Any) -> None:
     serve = commands.add_parser("serve", help="run the data service", epilog=ONE_LINER)
-    serve.add_argument("source", nargs="?", metavar="URL", help="a database to serve as the resource `data`")
+    serve.add_argument("source", nargs="?", metavar="DATABASE", help="a URL or a file: serve it as the resource `data`")
     serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     port, workers = whole(0, 65535, "a port"), whole(1, 64, "a number of processes")
@@ -44,8 +45,11 @@ def add(commands: Any) -> None:
 def configuration(source: str | None, file: str | None) -> Config:
     """Of a TOML file, or of one database. Raises UsageError for both, ConfigurationError for what is wrong in it."""
     from dai import config
+    from dai.config import database_files
 
-    if source is not None and "://" not in source and file is None:
+    if source is not None and "://" not in source and (url := database_files.url_of(source)) is not None:
+        source = url
+    elif source is not None and "://" not in source and file is None:
         # `dai serve dai.toml` means the file.
         source, file = None, source
     if source is not None and file is not None:
@@ -141,12 +145,17 @@ def run_check(arguments: argparse.Namespace) -> int:
         for name, resource in resources.items():
             for seen in (resource, *resource.by_each_user()):
                 who = f"{name} as {seen.database_user}" if seen is not resource else name
-                for driver in (seen.driver, *seen.driver.replicas):
+                config = loaded.resources.get(name)
+                urls = (config.url, *config.replicas) if config is not None else ()
+                for number, driver in enumerate((seen.driver, *seen.driver.replicas)):
                     try:
                         seconds = driver.check()
                         print(f"  {who}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
                     except DaiError as error:
                         failed += 1
+                        url = urls[number] if number < len(urls) else None
+                        if url is not None:
+                            error.hint = f"Check its url in {arguments.file}: {address(url)}."
                         print(f"  {who}: " + str(error).replace("\n", "\n    "))
             if resource.users is not None and not resource.users.map.users:
                 failed += 1

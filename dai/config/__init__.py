@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dai.config.database_files import PRODUCTS, kind_of
 from dai.config.delivery import DELIVERY_SCHEMES, AccountConfig, DeliveryConfig, MailConfig
 from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
@@ -67,8 +68,15 @@ def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Conf
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"The configuration {path} cannot be read: {error.strerror}.") from error
+        raise ConfigurationError(
+            f"The configuration {path} cannot be read: {error.strerror}.",
+            hint="Name a TOML file, or serve a database: dai serve sqlite:///file.db",
+        ) from error
     except ValueError as error:  # also a number of thousands of digits
+        if kind := kind_of(path):
+            raise ConfigurationError(
+                f"{path} is a {PRODUCTS[kind]} database and no configuration.", hint=f"Serve it: dai serve {path}"
+            ) from error
         raise ConfigurationError(f"The configuration {path} is not TOML: {error}.") from error
     return parse(document, path.parent, environment)
 

@@ -15,7 +15,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -28,7 +28,15 @@ from dai.client.results.numbers import converted
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
 from dai.client.tracing import current
-from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError, StatementError
+from dai.config.database_files import address
+from dai.errors import (
+    ClosedError,
+    ConfigurationError,
+    DaiError,
+    DatabaseUnavailableError,
+    ParameterError,
+    StatementError,
+)
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote
@@ -47,9 +55,10 @@ _WAIT = 0.1
 
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
-    of a federation that a data service offers, which may ask for a ``token``. ``progress`` as in ``dai.connect``: a
-    line where somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or ``text``;
-    None: as docs/types.md says.
+    of a federation that a data service offers, which may ask for a ``token``; or one database, by its URL or its file
+    (SQLite, DuckDB), whose tables are ``name.table`` by the name of the database. ``progress`` as in ``dai.connect``:
+    a line where somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or
+    ``text``; None: as docs/types.md says.
 
     ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
     """
@@ -174,6 +183,17 @@ class Lab:
             self._uploads.close()
             self._remote.close()
 
+    @contextmanager
+    def _locating(self) -> Iterator[None]:
+        """Who runs a federation may know where a source is that is away."""
+        try:
+            yield
+        except DatabaseUnavailableError as error:
+            places = {each.alias: each.database or each.url for each in self.coordinator.settings.sources}
+            if url := places.get(error.extra.get("source", "")):
+                error.hint = f"Check the url of the source {error.extra['source']}: {address(url)}."
+            raise
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("The lab is closed.", hint="dqp.connect(…) makes another one.")
@@ -226,9 +246,10 @@ class Query(Tabular):
         coordinator = lab._coordinator
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
-            return coordinator.start(
-                self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
-            )[0]
+            with lab._locating():
+                return coordinator.start(
+                    self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
+                )[0]
 
         return _interruptible(start, Meter(lab._progress), lab._running)
 

@@ -12,7 +12,7 @@ from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
 from dai.client.http.problems import from_problem
 from dai.client.testing import Scripted, ScriptedServer
-from dai.errors import DataError, NotAcceptableError, NotFoundError, RequestError
+from dai.errors import DataError, NotAcceptableError, NotFoundError, ParameterError, RequestError
 from dai.formats import media_type
 from dai.perform.parser import parse
 from tests.client.replies import DATA, TABLE, arrow, problem, said
@@ -163,7 +163,7 @@ def test_the_schema() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(TypeError, match="patiance"):
+    with pytest.raises(ParameterError, match=r"(?s)patiance.*patience"):
         dai.connect("http://h/x", patiance=3)
 
 

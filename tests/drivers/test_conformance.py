@@ -141,9 +141,9 @@ def test_every_type_in_every_form_and_frame(database: str, driver: Driver) -> No
     for frame in (frames.to_pandas(lambda: actual, False), frames.to_polars(lambda: actual, False)):
         assert frame.shape == actual.shape
     for name in FORMATS:
-        options: dict[str, Any] = {"on_invalid": "replace"} if name == "webrowset" else {}
+        options: dict[str, Any] = {"on_invalid": "replace"} if name in ("webrowset", "votable") else {}
         data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(actual), **options))
-        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json") else {}
+        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json", "json-array") else {}
         back = format_named(name).decode([data], **typed).table()
         assert (back.num_rows, back.schema.types) == (actual.num_rows, actual.schema.types)
 

@@ -67,7 +67,7 @@ def test_whole_numbers_of_39_digits(driver: Driver, value: int) -> None:
     assert table(driver, f"{sql} WHERE i > 0").schema.field("v").type == pa.decimal128(38, 0)
     for name in FORMATS:
         data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(actual)))
-        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json") else {}
+        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json", "json-array") else {}
         assert format_named(name).decode([data], **typed).table()["v"].equals(actual["v"])
     assert frames.to_polars(lambda: actual, False)["v"][0] == float(value)
     assert frames.to_pandas(lambda: actual, False)["v"][0] == value

@@ -411,6 +411,11 @@ def _checked(url: str) -> SplitResult:
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError as error:
         raise RequestError(f"{url!r} is not an address: {error}.", hint=_EXAMPLE) from error
+    if "://" in url and parts.scheme not in ("http", "https"):
+        raise RequestError(
+            f"{parts.scheme}://… is not the address of a data service.",
+            hint="For a database: dai serve URL, or dqp.connect(URL) without a service. " + _EXAMPLE,
+        )
     if "@" in parts.netloc:
         raise RequestError("An address has no user and no password: they would not be sent.", hint=_EXAMPLE)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -162,6 +162,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
             if self._root is None:
+                self._check_file()
                 root = duckdb.connect(self._path, config=_CONFIG)
                 with _CONFIGURING:
                     with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
@@ -170,6 +171,14 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                         root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
                 self._root = root
             return self._root.cursor()
+
+    def _check_file(self) -> None:
+        """DuckDB would ask for an extension that reads files of SQLite."""
+        with contextlib.suppress(OSError), open(self._path, "rb") as file:
+            if file.read(16) == b"SQLite format 3\0":
+                raise DatabaseUnavailableError(
+                    "The file is no DuckDB database.", hint="It is one of SQLite: write sqlite:///…"
+                )
 
     def _session(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> _Session:
         return _Session(self, connection, cancellation)
@@ -374,7 +383,8 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
                 "The DuckDB database is open in another process: one at a time may have it.",
                 hint="Ask that process, such as a data service, or end it.",
             ) from error
-        raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.") from error
+        hint = "Name a file of DuckDB." if "not a valid DuckDB database" in text else None
+        raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.", hint=hint) from error
     if isinstance(error, duckdb.PermissionException):
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
     if isinstance(error, duckdb.TransactionException) and "onflict" in text:

@@ -14,6 +14,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -71,6 +72,15 @@ _CHANGED = "dai_changed"
 """Marks a connection that ran somebody's update."""
 
 
+_KNOWN = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")
+
+
+def _meant(backend: str) -> str:
+    known = {"postgres": "postgresql", "pg": "postgresql"}.get(backend)
+    close = known or next(iter(get_close_matches(backend, _KNOWN)), None)
+    return f"Write {close}://…" if close else "Install the SQLAlchemy dialect of the database."
+
+
 class AnyDatabase(PooledDriver[sa.Connection]):
     """``Driver`` over a SQLAlchemy engine; the pool is ours, as connections must be interrupted and thrown away."""
 
@@ -96,9 +106,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
             return cls(sa.create_engine(parsed, poolclass=NullPool, connect_args=arguments), options)
         except exc.NoSuchModuleError as error:
             backend = url.partition(":")[0]
-            raise ConfigurationError(
-                f"There is no driver for {backend!r}.", hint="Install the SQLAlchemy dialect of the database."
-            ) from error
+            raise ConfigurationError(f"There is no driver for {backend!r}.", hint=_meant(backend)) from error
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"This database needs the Python package {error.name!r}.", hint=f"pip install {error.name}"

@@ -21,7 +21,12 @@ from dai.errors import (
 
 INTERRUPTED = 1317
 LOST = {1053, 1080, 1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055}
-_REFUSED = {1044: "does not open this database to us", 1045: "refuses our credentials", 1049: "has no such database"}
+_REFUSED = {
+    1044: "The user may not open the database of that name.",
+    1045: "The database refused the user name or the password.",
+    1049: "The database of that name does not exist.",
+}
+_ASK = "Try again later; its operator can see why in the database's own log."
 _BUSY = {1040, 1203, 1226, 1205}
 _READ_ONLY = 1792
 
@@ -41,9 +46,9 @@ def error_of(
 ) -> DaiError:
     """The error of a statement or connection."""
     if code in LOST:
-        return DatabaseUnavailableError("The database cannot be reached, or the connection to it was lost.")
+        return DatabaseUnavailableError("The database cannot be reached, or the connection to it was lost.", hint=_ASK)
     if code in _REFUSED and sql is None:
-        return DatabaseUnavailableError(f"The database {_REFUSED[code]}.")
+        return DatabaseUnavailableError(_REFUSED[code], hint=_ASK)
     if code in _BUSY:
         why = "Another transaction holds a lock" if code == 1205 else "It has too many connections"
         return BusyError(f"The database is busy. {why}.", hint="Try again later.")

@@ -34,7 +34,8 @@ _TOO_MANY = "53300"
 
 def unavailable(reason: str = "The database cannot be reached or broke the connection.") -> DatabaseUnavailableError:
     """For a connection that cannot be opened or was lost. The message does not say where the database is."""
-    return DatabaseUnavailableError(reason, hint="Try again later; its operator can see why in the database's own log.")
+    hint = "Try again later; its operator can see why in the database's own log."
+    return DatabaseUnavailableError(reason, hint=hint)
 
 
 def statement_error(

@@ -185,7 +185,7 @@ def _refused(sql: str, what: str, start: int) -> NotAQueryError:
         sql=sql,
         position=start + 1,
         hint="Only a statement that reads may stand here (SELECT, WITH … SELECT, VALUES). "
-        "Send statements that change data as an update (sqlUpdateStatement).",
+        "Send statements that change data by resource.execute(…) in Python, or as sqlUpdateStatement of a document.",
     )
 
 

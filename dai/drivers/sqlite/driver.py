@@ -222,6 +222,11 @@ class SQLite(PooledDriver[_Connection]):
             try:
                 return _Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
             except sqlite3.Error as error:
+                if not self._path.exists():
+                    raise DatabaseUnavailableError(
+                        "The SQLite database file does not exist.",
+                        hint="Check the path: sqlite:///file.db from where the configuration is, sqlite:////srv/file.db.",
+                    ) from error
                 raise DatabaseUnavailableError("The SQLite database file cannot be opened.") from error
 
         return Pool(
@@ -375,7 +380,12 @@ class SQLite(PooledDriver[_Connection]):
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise BusyError("The database is locked by another user.", hint="Try again later.") from error
         if code.startswith(_LOST):
-            raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.") from error
+            hint = None
+            if code.startswith("SQLITE_NOTADB"):
+                with self._path.open("rb") as file:
+                    other = file.read(12)[8:] == b"DUCK"
+                hint = "It is one of DuckDB: write duckdb:///…" if other else "Name a file of SQLite."
+            raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.", hint=hint) from error
         if "decode to UTF-8" in text:
             column = text.split("'")[1] if "'" in text else "?"
             raise DataError(

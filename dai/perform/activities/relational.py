@@ -16,6 +16,7 @@ from dai.drivers import CallResult
 from dai.drivers.sql.lexer import bind_markers
 from dai.drivers.sql.parameters import names_in
 from dai.drivers.sql.query_tables import MOST_BYTES
+from dai.drivers.sql.suggestions import at_syntax_error
 from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
@@ -116,7 +117,7 @@ class SqlQueryStatement(Activity):
         rows = parameter_rows(parameters, context)
         if rows is None:
             query = driver.placed(self.expression, constants(parameters))
-            with _without_values(self.expression, parameters, driver.syntax), query.translating():
+            with _explained(self.expression, parameters, driver.syntax), query.translating():
                 return driver.query(query.sql, query.values, cancellation=context.cancellation, **tables)
         query, rows = placed_rows(driver, self.expression, parameters, rows)
         first = next(rows, None)
@@ -139,16 +140,19 @@ class SqlQueryStatement(Activity):
 
 
 @contextmanager
-def _without_values(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None]:
-    """Where no values are given a ``?`` is the database's own, which may have no such thing."""
+def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None]:
+    """A refused statement with what to write instead. Where no values are given a ``?`` is the database's own, which
+    may have no such thing."""
     try:
         yield
     except StatementError as error:
-        more = ""
+        more: str | None = None
         if not values and bind_markers(sql, "qmark", syntax).count:
             more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
         elif not values and (names := names_in(sql, syntax)):
             more = f"Where {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
+        elif error.position is not None and "syntax" in error.detail.lower() and not error.hint:
+            more = at_syntax_error(sql, error.position, syntax)
         if more:
             error.hint = f"{error.hint}\n{more}" if error.hint else more
         raise
@@ -214,7 +218,7 @@ class SqlUpdateStatement(Activity):
             change, rows = placed_rows(driver, self.expression, parameters, rows)
 
         def changed() -> int:
-            with _without_values(self.expression, parameters, driver.syntax), change.translating():
+            with _explained(self.expression, parameters, driver.syntax), change.translating():
                 return driver.update(change.sql, rows, cancellation=context.cancellation)
 
         return counted(changed)

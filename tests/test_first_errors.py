@@ -1,0 +1,190 @@
+"""What people get wrong in their first hour: each error says in one line what to type instead."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from sqlalchemy.engine import URL, make_url
+
+import dai
+import dqp
+from dai.__main__ import main
+from dai.api.server.serve import background
+from dai.client import Options
+from dai.config import parse
+from dai.drivers import driver_for
+from dai.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    ParameterError,
+    RequestError,
+    StatementError,
+    UnreachableError,
+)
+from dai.streams.cancellation import Cancellation
+
+Where = Callable[[str], Any]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory with a database of SQLite, one of DuckDB, and a configuration."""
+    monkeypatch.chdir(tmp_path)
+    connection = sqlite3.connect("field.db")
+    connection.execute("create table samples (a integer, i integer)")
+    connection.execute("insert into samples values (1, 1), (2, 'odd')")
+    connection.commit()
+    connection.close()
+    duckdb.connect("lake.duckdb").execute("create table samples (a int)").close()
+    Path("dai.toml").write_text('[resources.a]\nurl = "sqlite:///field.db"\n')
+
+
+@pytest.mark.parametrize("command", [["check-config", "field.db"], ["serve", "--config", "field.db"]])
+def test_a_database_where_a_configuration_is_expected(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == 2
+    assert (
+        "field.db is a SQLite database and no configuration.\n     Serve it: dai serve field.db"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_configuration_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", "none.toml"]) == 2
+    assert "dai serve sqlite:///file.db" in capsys.readouterr().err
+
+
+def test_a_file_where_a_service_is_expected() -> None:
+    with pytest.raises(RequestError, match=r"(?s)is a file.*dai serve field\.db.*dqp\.connect\('field\.db'\)"):
+        dai.connect("field.db")
+    with pytest.raises(
+        RequestError, match=r"(?s)postgresql://… is not the address of a data service.*dai serve"
+    ) as caught:
+        dai.connect("postgresql://me:secret@localhost/lab")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("sqlite:///dai.toml", "(?s)not a database.*Name a file of SQLite"),
+        ("duckdb:///dai.toml", "(?s)cannot be opened.*Name a file of DuckDB"),
+        ("duckdb:///field.db", "(?s)no DuckDB database.*one of SQLite: write sqlite:///"),
+        ("sqlite:///lake.duckdb", "(?s)not a database.*one of DuckDB: write duckdb:///"),
+        ("sqlite:///none.db", "(?s)does not exist.*sqlite:////srv/file.db"),
+    ],
+)
+def test_another_file_where_a_database_is_expected(url: str, says: str) -> None:
+    driver = driver_for(url)
+    with pytest.raises(DatabaseUnavailableError, match=says) as caught:
+        driver.check()
+    assert "/tmp" not in str(caught.value)
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("backend", "meant"), [("postgres", "postgresql"), ("mysq", "mysql"), ("sqlite3", "sqlite"), ("nothing", "dialect")]
+)
+def test_another_name_of_a_database(backend: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("wrong.toml").write_text(f'[resources.a]\nurl = "{backend}://me@localhost/lab"\n')
+    assert main(["check-config", "wrong.toml"]) == 2
+    assert meant in capsys.readouterr().err.splitlines()[1]
+
+
+WRONG: dict[str, tuple[Callable[[URL], URL], str]] = {
+    "password": (lambda url: url.set(password="sesame7"), "refused the user name or the password"),
+    "user": (lambda url: url.set(username="nobody"), "refused the user name or the password"),
+    "database": (lambda url: url.set(database="none"), "database of that name does not exist"),
+    "port": (lambda url: url.set(port=1), "cannot be reached"),
+    "host": (lambda url: url.set(host="nowhere.invalid"), "cannot be reached"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("product", ["postgres", "mariadb"])
+def test_a_database_that_does_not_let_us_in(
+    product: str, wrong: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, says = WRONG[wrong]
+    url = change(make_url(request.getfixturevalue(f"{product}_url")))
+    text = url.render_as_string(hide_password=False)
+    Path("wrong.toml").write_text(f'[resources.a]\nurl = "{text}"\n')
+    assert main(["check-config", "wrong.toml"]) == 1
+    told = capsys.readouterr().out
+    place = f"host {url.host}, port {url.port}, database {url.database}, user {url.username}."
+    assert says in told
+    assert f"Check its url in wrong.toml: {place}" in told
+    with dqp.connect({"sources": {"a": text}}) as lab, pytest.raises(DatabaseUnavailableError) as caught:
+        lab.sql("select * from a.t").arrow()
+    assert says in str(caught.value)
+    assert place in str(caught.value)
+    assert str(url.password) not in told + str(caught.value)
+    driver = driver_for(text)
+    with pytest.raises(DatabaseUnavailableError, match=says) as caught:  # what a caller of the service is told
+        driver.check()
+    assert str(url.host) not in str(caught.value)
+    driver.close()
+
+
+@pytest.mark.parametrize("product", ["postgres", "mariadb", "sqlite", "duckdb"])
+def test_statements(product: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = request.getfixturevalue(f"{product}_url")
+    quote = "`" if product == "mariadb" else '"'
+    driver = driver_for(url)
+    driver.update(f"create table samples (a int, {quote}order{quote} int)", cancellation=Cancellation())
+    driver.close()
+    config = {"service": {"port": 0, "state": "sqlite://", "grace": 0.2}, "resources": {"a": {"url": url}}}
+    with background(parse(config, tmp_path, {})) as service:
+        resource = dai.connect(service.url)
+        for sql, says in (
+            ("select order from samples", f"order is a keyword; a column of that name is written {quote}order{quote}."),
+            ("select a, order from samples", f"written {quote}order{quote}"),
+            ("select a from samples where order = 1", f"written {quote}order{quote}"),
+            ("selct a from samples", "Did you mean 'SELECT'?"),
+            ("select a form samples", "Did you mean FROM?"),
+            ("select a from samples wher zz = 1", "Did you mean WHERE?"),
+            ("select a from sample", "samples"),
+        ):
+            with pytest.raises(StatementError) as caught:
+                resource.query(sql)
+            assert says in str(caught.value).splitlines()[-2], sql  # the last line is the correlation id
+            assert "^" in str(caught.value)
+        for sql in ("insert into samples values (1, 2)", "delete from samples"):
+            with pytest.raises(NotAQueryError, match=r"resource\.execute\(…\)"):
+                resource.query(sql)
+
+
+def test_an_odd_value_is_named_with_its_column_and_a_cast() -> None:
+    driver = driver_for("sqlite:///field.db")
+    with pytest.raises(DataError, match=r"(?s)Column 'i'.*text \(row 2\).*CAST\(\"i\" AS TEXT\)"):
+        driver.query("select * from samples", cancellation=Cancellation()).table()
+    driver.close()
+
+
+def test_options_are_known_and_explained() -> None:
+    with pytest.raises(ParameterError, match=r"(?s)no option 'tokn'.*'token'"):
+        dai.connect("http://127.0.0.1:1/a", tokn="x")
+    with pytest.raises(ParameterError, match=r"(?s)no option 'numerc'.*'numeric'"):
+        dqp.connect("field.db", numerc="double")
+    for each in fields(Options):
+        assert f"\n    {each.name} " in (dai.connect.__doc__ or ""), each.name
+    with pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1: is `dai serve` running"):
+        dai.connect("http://127.0.0.1:1/a", retries=0)
+
+
+def test_a_database_by_its_path() -> None:
+    """Not an error any more."""
+    with dqp.connect("field.db") as lab:
+        assert lab.sql("select a from field.samples where a = 1").rows() == [(1,)]
+    with dqp.connect(f"duckdb:///{Path('lake.duckdb').resolve()}") as lab:
+        assert lab.sql("select count(*) from lake.samples").rows() == [(0,)]
+    with pytest.raises(
+        ConfigurationError, match=r"(?s)no URL of a database.*postgresql://user@host/database"
+    ) as caught:
+        dqp.connect("://me:secret@localhost/lab")
+    assert "secret" not in str(caught.value)
