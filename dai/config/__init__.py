@@ -23,6 +23,8 @@ from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
 from dai.config.identity import quotas as _quotas
 from dai.config.identity import read as _identity
+from dai.config.registry import RegistryConfig
+from dai.config.registry import registry as _registry
 from dai.config.replicas import PublishedTable, ReplicasConfig
 from dai.config.replicas import replicas as _replicas
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
@@ -40,7 +42,7 @@ from dai.plugins import nearest
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
     "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "PublishedTable",
-    "QuotaConfig", "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig",
+    "QuotaConfig", "QuotasConfig", "RegistryConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig",
     "TelemetryConfig", "TlsConfig", "database_url", "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
@@ -57,6 +59,7 @@ class Config:
     telemetry: TelemetryConfig | None = None
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
+    registry: RegistryConfig = field(default_factory=RegistryConfig)
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
     roles: Mapping[str, RoleConfig] = field(default_factory=dict)
@@ -114,6 +117,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
+    registry = _registry(dict(merged.get("registry", {})), base, environment)
     resources = {}
     for name, value in named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)
@@ -142,6 +146,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         telemetry=telemetry,
         delivery=delivery,
         replicas=replicas,
+        registry=registry,
         resources=resources,
         federations=federations,
         roles=roles,

@@ -15,10 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from dai.config import LimitsConfig
+from dai.drivers.connections.group_commit import GroupCommit
 from dai.errors import ConflictError, LimitError, NotFoundError, PreconditionError, TooLargeError
 from dai.security.identity import Caller
 from dai.service.contexts.memory import Memory, Stored
-from dai.service.contexts.writer import Writer
 from dai.service.store import Store
 
 USUAL_SECONDS = 3600.0
@@ -72,7 +72,7 @@ class Contexts:
         self._held: dict[str, int] | None = None
         """Of the writer's thread alone."""
         self._counted = 0.0
-        self._writer = Writer(self._transaction)
+        self._writer = GroupCommit("contexts", self._transaction)
 
     # Reading
 

@@ -7,35 +7,34 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from dai.errors import ClosedError, DaiError
 
 T = TypeVar("T")
+C = TypeVar("C")
 GROUP = 200
 """Changes in one transaction."""
 ATTEMPTS = 3
 _DEADLOCKS = {"40001", "40P01", 1213, 1205}
 """Of PostgreSQL, of MariaDB."""
-Change = Callable[[sa.Connection], Any]
-"""Raises a DaiError before it writes anything, or not at all."""
 
 
-class Writer:
-    """Thread-safe. ``transaction`` gives one that is on the disk when it has ended."""
+class GroupCommit(Generic[C]):
+    """Thread-safe. ``transaction`` gives one that is on the disk when it has ended; what a change does with it raises a
+    DaiError before it writes anything, or none. ``name``: of the thread."""
 
-    def __init__(self, transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
+    def __init__(self, name: str, transaction: Callable[[], AbstractContextManager[C]]) -> None:
         self._transaction = transaction
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Change, Future[Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[C], Any], Future[Any]]] = deque()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="contexts", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, change: Callable[[sa.Connection], T]) -> Future[T]:
+    def submit(self, change: Callable[[C], T]) -> Future[T]:
         """What the change gives, once it is on the disk."""
         answer: Future[T] = Future()
         with self._changed:
@@ -57,14 +56,14 @@ class Writer:
             # whoever asked may have gone; from here on nobody can take it back
             self._commit([each for each in group if each[1].set_running_or_notify_cancel()])
 
-    def _group(self) -> list[tuple[Change, Future[Any]]]:
+    def _group(self) -> list[tuple[Callable[[C], Any], Future[Any]]]:
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
             count = min(GROUP, len(self._waiting))
             return [self._waiting.popleft() for _ in range(count)]
 
-    def _commit(self, group: list[tuple[Change, Future[Any]]], attempts: int = ATTEMPTS) -> None:
+    def _commit(self, group: list[tuple[Callable[[C], Any], Future[Any]]], attempts: int = ATTEMPTS) -> None:
         done: list[tuple[Future[Any], Any, DaiError | None]] = []
         begun = False
         try:

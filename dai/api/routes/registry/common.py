@@ -1,0 +1,163 @@
+"""What the operations share: the registry with the caller's rights, and entries as they are read and shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends
+from pydantic import Field
+
+from dai.api.dependencies import TheCaller, TheService
+from dai.api.requests.parameters import WHOLE, Asked
+from dai.api.service import Service
+from dai.errors import DataError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
+from dai.registry.draft import Draft
+from dai.registry.entries import EVERYBODY, Entry, Metadata, Reference, Text, new_key
+from dai.registry.mirror import Mirror
+from dai.registry.registry import Registry
+from dai.security.identity import Caller
+
+T = TypeVar("T")
+MOST_BODY = 32 << 20
+MOST_PAGE = 10_000
+BODY = (DataError, TooLargeError, UnsupportedMediaTypeError)
+Offset = Annotated[int, Field(ge=0, le=2**53), WHOLE]
+Page = Annotated[int, Field(ge=1, le=MOST_PAGE, description="entries at most"), WHOLE]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+Form = Literal["string", "uri", "rdf"]
+
+
+class Book:
+    """The registry of this service and who asks it."""
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        if service.registry is None:
+            raise NotFoundError("This service has no registry.", hint="Who runs it can set store in [registry].")
+        self.registry: Registry = service.registry
+        self.service, self.caller = service, caller
+        self.may("read", "look into")
+
+    def may(self, work: str, what: str) -> None:
+        self.service.registry_policy.check(work, self.caller, what)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.service.locating, work, *arguments)
+
+    async def read(self, work: Callable[[Mirror], T]) -> T:
+        def reading() -> T:
+            with self.registry.reading() as mirror:
+                return work(mirror)
+
+        return await self.run(reading)
+
+    async def change(self, operation: Callable[[Draft], T]) -> T:
+        return await asyncio.wrap_future(self.registry.submit(operation))
+
+
+async def _reading(service: TheService, caller: TheCaller) -> Book:
+    return Book(service, caller)
+
+
+Reading = Annotated[Book, Depends(_reading)]
+
+
+async def _writing(book: Reading) -> Book:
+    book.may("write", "change")
+    return book
+
+
+Writing = Annotated[Book, Depends(_writing)]
+
+
+class Phrase(Asked):
+    text: str
+    language: str = ""
+
+
+class Category(Asked):
+    """A value in a taxonomy or a scheme of identifiers."""
+
+    tmodel: str = ""
+    value: str
+    name: str = ""
+
+
+class Said(Asked):
+    """The value of metadata."""
+
+    type: str = Field(description="what is said, an IRI")
+    value: str
+    form: Form = "string"
+
+
+class Published(Asked):
+    """An entry as it is published."""
+
+    key: str = Field("", description="an IRI; empty: the registry makes one")
+    kind: str
+    parent: str | None = None
+    name: str | list[Phrase] = ""
+    description: str | list[Phrase] = ""
+    categories: list[Category] = []
+    identifiers: list[Category] = []
+    properties: dict[str, Any] = {}
+    metadata: Said | None = None
+    readers: list[str] = Field(list(EVERYBODY), description="who sees it: names, group:NAME, *, anonymous")
+    seconds: Seconds | None = Field(None, description="how long its lease lasts; without it the entry has no end")
+    then: Literal["delete", "deprecate"] = Field("delete", description="what comes of it when its lease ends")
+
+    def entry(self) -> Entry:
+        return Entry(
+            key=self.key or new_key(),
+            kind=self.kind,
+            parent=self.parent,
+            names=_texts(self.name),
+            descriptions=_texts(self.description),
+            categories=tuple(Reference(each.tmodel, each.value, each.name) for each in self.categories),
+            identifiers=tuple(Reference(each.tmodel, each.value, each.name) for each in self.identifiers),
+            properties=self.properties,
+            metadata=None if self.metadata is None else Metadata(**self.metadata.model_dump()),
+            readers=tuple(self.readers),
+            deprecates=self.then == "deprecate",
+        )
+
+
+def _texts(said: str | list[Phrase]) -> tuple[Text, ...]:
+    if isinstance(said, str):
+        return ((said, ""),) if said else ()
+    return tuple((each.text, each.language) for each in said)
+
+
+def _said(texts: tuple[Text, ...]) -> str | list[dict[str, str]]:
+    if not texts:
+        return ""
+    if len(texts) == 1 and not texts[0][1]:
+        return texts[0][0]
+    return [{"text": text, "language": language} for text, language in texts]
+
+
+def shown(entry: Entry) -> dict[str, Any]:
+    """As callers read it; what is empty is left out."""
+    members = {
+        "key": entry.key,
+        "kind": entry.kind,
+        "parent": entry.parent,
+        "owner": entry.owner,
+        "name": _said(entry.names),
+        "description": _said(entry.descriptions),
+        "categories": entry.categories,
+        "identifiers": entry.identifiers,
+        "properties": entry.properties,
+        "metadata": entry.metadata,
+        "details": entry.details,
+        "readers": entry.readers if entry.restricted else None,
+        "published": round(entry.published, 3),
+        "modified": round(entry.modified, 3),
+        "expires": None if entry.expires is None else round(entry.expires, 3),
+        "then": None if entry.expires is None else ("deprecate" if entry.deprecates else "delete"),
+        "deprecated": entry.deprecated or None,
+    }
+    empty: tuple[Any, ...] = (None, "", (), {})
+    return {name: value for name, value in members.items() if name == "owner" or value not in empty}

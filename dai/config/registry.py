@@ -1,0 +1,43 @@
+"""The section ``[registry]``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dai.config.resources import PolicyConfig
+from dai.config.values import POSITIVE, database_url, secret, section
+from dai.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryConfig:
+    """``store``: the database of the registry; none: the service has no registry. It has at most ``entries``, of one
+    owner ``owner_entries``, each of at most ``entry_bytes``; a lease lasts ``longest_seconds`` at most. A query in
+    SPARQL may take ``query_seconds`` and ``query_memory`` bytes, its answer has at most ``query_bytes``."""
+
+    store: str | None = field(default=None, repr=False)
+    entries: int = field(default=2_000_000, metadata=POSITIVE)
+    owner_entries: int = field(default=500_000, metadata=POSITIVE)
+    entry_bytes: int = field(default=64 << 10, metadata=POSITIVE)
+    longest_seconds: float = field(default=30 * 86400.0, metadata=POSITIVE)
+    query_seconds: int = field(default=10, metadata={"most": 86_400, **POSITIVE})
+    query_bytes: int = field(default=16 << 20, metadata=POSITIVE)
+    query_memory: int = field(default=1 << 30, metadata=POSITIVE)
+    policy: PolicyConfig | None = None
+
+
+def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> RegistryConfig:
+    rest = {name: value for name, value in values.items() if name != "policy"}
+    policy = values.get("policy")
+    if policy is not None and not isinstance(policy, dict):
+        raise ConfigurationError("[registry.policy] must be a section.")
+    fixed = {} if policy is None else {"policy": section(PolicyConfig, "registry.policy", policy, base)}
+    read: RegistryConfig = section(RegistryConfig, "registry", rest, base, **fixed)
+    if read.store is not None:
+        location = secret(read.store, "registry.store", environment, base)
+        read = dataclasses.replace(read, store=database_url(location, "registry.store", base))
+    return read

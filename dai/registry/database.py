@@ -1,0 +1,170 @@
+"""The database of a registry: SQLite, or PostgreSQL by URL. Its journal keeps what was acknowledged.
+
+Entries stand in one table, what happened to them in another, under numbers without gaps: whoever has read up to a
+number learns the rest from there. Writers take turns on the row that holds the last number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.registry.entries import Audience, Entry
+
+KEPT = 100_000
+"""Changes that are kept for those who follow them."""
+_metadata = sa.MetaData()
+_entries = sa.Table(
+    "dai_registry_entries",
+    _metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    # beside the entry, since a renewal changes nothing else
+    sa.Column("expires", sa.Double),
+    sa.Column("entry", sa.Text, nullable=False),
+)
+_changes = sa.Table(
+    "dai_registry_changes",
+    _metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("parent", sa.Text),
+    sa.Column("audience", sa.JSON, nullable=False),
+)
+_last = sa.Table("dai_registry_last", _metadata, sa.Column("number", sa.BigInteger, nullable=False))
+PUBLISHED, MODIFIED, RENEWED, DEPRECATED, DELETED = "published", "modified", "renewed", "deprecated", "deleted"
+Row = tuple[str, float | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to an entry. ``audience``: who saw it."""
+
+    number: int
+    time: float
+    action: str
+    key: str
+    kind: str
+    parent: str | None
+    audience: Audience
+
+
+class Database:
+    """Thread-safe. Raises DatabaseUnavailableError."""
+
+    def __init__(self, location: str) -> None:
+        url = make_url(location)
+        product = url.get_backend_name()
+        if product not in ("sqlite", "postgresql"):
+            raise ConfigurationError(f"registry.store: a registry is kept in SQLite or PostgreSQL, not in {product}.")
+        if product == "sqlite" and url.database in (None, "", ":memory:"):
+            raise ConfigurationError(
+                "registry.store: a registry in memory would be lost.", hint='It looks like "sqlite:///registry.db".'
+            )
+        options: dict[str, Any] = {"connect_args": {"timeout": 30, "check_same_thread": False}}
+        if product == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+            options = {"connect_args": {"connect_timeout": 10}, "pool_pre_ping": True}
+        self._engine = sa.create_engine(url, pool_size=4, max_overflow=8, **options)
+        if product == "sqlite":
+            sa.event.listen(self._engine, "connect", _durable)
+        try:
+            _metadata.create_all(self._engine)
+            with self._engine.begin() as connection:
+                missing = sa.select(sa.literal(0)).where(~sa.exists(sa.select(_last.c.number)))
+                connection.execute(_last.insert().from_select(["number"], missing))
+        except SQLAlchemyError as error:
+            raise DatabaseUnavailableError("The database of the registry cannot be reached.") from error
+        if product == "sqlite" and url.database:
+            os.chmod(url.database, 0o600)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """Alone with the registry; on the disk when it has ended."""
+        with self._translated(), self._engine.begin() as connection:
+            connection.execute(_last.update().values(number=_last.c.number))
+            yield connection
+
+    def write(self, connection: sa.Connection, rows: Sequence[Row], gone: Sequence[str], what: Sequence[Change]) -> None:
+        """``gone``: keys without an entry any more."""
+        keys = [{"this": each} for each in (*gone, *(key for key, _, _ in rows))]
+        if keys:
+            connection.execute(_entries.delete().where(_entries.c.key == sa.bindparam("this")), keys)
+        if rows:
+            values = [{"key": key, "expires": expires, "entry": entry} for key, expires, entry in rows]
+            connection.execute(_entries.insert(), values)
+        if what:
+            connection.execute(_changes.insert(), [_written(each) for each in what])
+            connection.execute(_last.update().values(number=what[-1].number))
+
+    def last(self, connection: sa.Connection | None = None) -> int:
+        return int(self._all(sa.select(_last.c.number), connection)[0][0])
+
+    def entries(self, keys: Iterable[str] | None = None, connection: sa.Connection | None = None) -> Iterator[Entry]:
+        """Those of the keys, or all."""
+        query = sa.select(_entries.c.expires, _entries.c.entry)
+        listed = None if keys is None else list(keys)
+        portions = [None] if listed is None else [listed[at : at + 500] for at in range(0, len(listed), 500)]
+        for portion in portions:
+            chosen = query if portion is None else query.where(_entries.c.key.in_(portion))
+            for expires, entry in self._all(chosen, connection):
+                yield _renewed(Entry.from_bytes(entry), expires)
+
+    def changes(self, after: int, most: int = KEPT, connection: sa.Connection | None = None) -> list[Change] | None:
+        """Those behind a number, in order; None where some of them are not kept any more."""
+        query = sa.select(_changes).where(_changes.c.number > after).order_by(_changes.c.number).limit(most)
+        found = [_read(row) for row in self._all(query, connection)]
+        if found and found[0].number != after + 1:
+            return None
+        return found
+
+    def forget(self) -> None:
+        """All but the last KEPT changes."""
+        with self._translated(), self._engine.begin() as connection:
+            newest = sa.select(_last.c.number - KEPT).scalar_subquery()
+            connection.execute(_changes.delete().where(_changes.c.number <= newest))
+
+    def _all(self, query: sa.Select[Any], connection: sa.Connection | None) -> Sequence[Any]:
+        if connection is not None:
+            return connection.execute(query).all()
+        with self._translated(), self._engine.connect() as fresh:
+            return fresh.execute(query).all()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise DatabaseUnavailableError("The database of the registry did not carry that out.") from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _durable(connection: Any, _: Any) -> None:
+    for each in ("journal_mode=wal", "synchronous=full", "busy_timeout=30000"):
+        connection.execute(f"pragma {each}")
+
+
+def _renewed(entry: Entry, expires: float | None) -> Entry:
+    return entry if entry.expires == expires else replace(entry, expires=expires)
+
+
+def _written(change: Change) -> dict[str, Any]:
+    audience = [[owner, list(readers)] for owner, readers in sorted(change.audience)]
+    return {name: getattr(change, name) for name in change.__slots__} | {"audience": audience}
+
+
+def _read(row: Any) -> Change:
+    audience = frozenset((owner, tuple(readers)) for owner, readers in row.audience)
+    return Change(row.number, row.time, row.action, row.key, row.kind, row.parent, audience)

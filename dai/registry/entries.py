@@ -1,0 +1,236 @@
+"""What is published: entries, of which kinds, and what belongs to each.
+
+Keys are IRIs: an entry is by the same name in the registry and in RDF. Who publishes chooses them, or leaves it to the
+registry (``urn:uuid:``).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from dai.errors import ParameterError
+from dai.plugins import nearest
+
+KINDS: Mapping[str, frozenset[str | None]] = {
+    kind: frozenset(None if each == "-" else each for each in parents.split())
+    for kind, parents in {
+        "business": "-",
+        "service": "- business",
+        "binding": "service",
+        "tmodel": "-",
+        "resource": "service",
+        "table": "resource",
+        "column": "table",
+        "activity": "service resource",
+        "evaluator": "service",
+        "interface": "- service",
+        "operation": "interface",
+        "part": "operation",
+        "assertion": "business",
+    }.items()
+}
+"""What may stand below what; ``-``: nothing."""
+METADATA = "metadata"
+"""A statement about another entry, whoever owns that. It is an entry as well, and may stand below any other."""
+EVERYBODY = ("*", "anonymous")
+FORMS = ("string", "uri", "rdf")
+VOCABULARY = "urn:dai:registry:"
+MOST_KEY = 800
+_IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_RESERVED = (
+    VOCABULARY,
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "http://www.w3.org/2000/01/rdf-schema#",
+    "http://purl.org/dc/terms/",
+)
+Text = tuple[str, str]
+"""With its language, as ``en``; empty: none is said."""
+Audience = frozenset[tuple[str, tuple[str, ...]]]
+"""Owners and readers of the restricted entries on the way to an entry: who sees it is among each. Empty: everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value in a taxonomy or a scheme of identifiers, which a tModel stands for."""
+
+    tmodel: str
+    value: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """``type``: what is said, an IRI; ``form``: of the value, one of FORMS."""
+
+    type: str
+    value: str
+    form: str = "string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """``properties``: texts, numbers, truth values, ``{"uri": …}`` and lists of these by their names, words or IRIs.
+    ``details``: what only its kind has. Times are seconds since 1970; ``expires``: until when its lease holds; then it
+    is deleted or, with ``deprecates``, marked as deprecated. ``readers``: who sees it, as in a policy."""
+
+    key: str
+    kind: str
+    owner: str = ""
+    parent: str | None = None
+    names: tuple[Text, ...] = ()
+    descriptions: tuple[Text, ...] = ()
+    categories: tuple[Reference, ...] = ()
+    identifiers: tuple[Reference, ...] = ()
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    readers: tuple[str, ...] = EVERYBODY
+    published: float = 0.0
+    modified: float = 0.0
+    expires: float | None = None
+    deprecates: bool = False
+    deprecated: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0][0] if self.names else ""
+
+    @property
+    def restricted(self) -> bool:
+        return not set(EVERYBODY) <= set(self.readers)
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | str) -> Entry:
+        said: dict[str, Any] = orjson.loads(data)
+        for name in ("names", "descriptions"):
+            said[name] = tuple((text, language) for text, language in said[name])
+        for name in ("categories", "identifiers"):
+            said[name] = tuple(Reference(**each) for each in said[name])
+        said["readers"] = tuple(said["readers"])
+        said["metadata"] = Metadata(**said["metadata"]) if said["metadata"] else None
+        return cls(**said)
+
+
+def new_key() -> str:
+    return uuid.uuid4().urn
+
+
+def is_iri(text: str) -> bool:
+    return len(text) <= MOST_KEY and _IRI.fullmatch(text) is not None
+
+
+def checked(entry: Entry) -> Entry:
+    """ParameterError for what no entry may be."""
+    if not is_iri(entry.key):
+        raise ParameterError(
+            f"The key {entry.key[:100]!r} is no IRI.", hint="It looks like urn:… or https://…, without spaces."
+        )
+    if entry.kind != METADATA and entry.kind not in KINDS:
+        raise ParameterError(f"There is no kind {entry.kind[:100]!r}.", hint=nearest(entry.kind, [*KINDS, METADATA]))
+    if (entry.metadata is None) is (entry.kind == METADATA):
+        raise ParameterError(f"{entry.key!r}: metadata, and nothing else, has a type and a value.")
+    if entry.metadata is not None:
+        _check_metadata(entry.metadata)
+    elif not entry.name and entry.kind not in ("binding", "assertion"):
+        raise ParameterError(f"{entry.key!r}: a {entry.kind} needs a name.")
+    for name, value in entry.properties.items():
+        if not (_NAME.fullmatch(name) or (is_iri(name) and not name.startswith(_RESERVED))):
+            raise ParameterError(
+                f"{entry.key!r}: {name[:100]!r} is no name of a property.",
+                hint="It is a word of letters, digits, - and _, or an IRI outside the registry's vocabulary.",
+            )
+        for each in listed(value):
+            _check_value(entry.key, name, each)
+    for reference in (*entry.categories, *entry.identifiers):
+        if reference.tmodel and not is_iri(reference.tmodel):
+            raise ParameterError(f"{entry.key!r}: the tModel {reference.tmodel[:100]!r} is no IRI.")
+    return entry
+
+
+def _check_metadata(metadata: Metadata) -> None:
+    if not is_iri(metadata.type) or metadata.type.startswith(_RESERVED):
+        raise ParameterError(
+            f"The type {metadata.type[:100]!r} of metadata is no IRI, or one that the registry itself says.",
+            hint="It looks like http://example.org/terms#quality.",
+        )
+    if metadata.form not in FORMS:
+        raise ParameterError(f"There is no form {metadata.form[:100]!r}.", hint=nearest(metadata.form, list(FORMS)))
+    if metadata.form == "uri" and not is_iri(metadata.value):
+        raise ParameterError(f"The value {metadata.value[:100]!r} is no IRI.")
+
+
+def _check_value(key: str, name: str, value: Any) -> None:
+    if isinstance(value, str | int | float | bool):
+        return
+    if isinstance(value, dict) and value.keys() == {"uri"} and isinstance(value["uri"], str) and is_iri(value["uri"]):
+        return
+    raise ParameterError(
+        f"{key!r}: the property {name!r} has a value that is none.",
+        hint='A value is a text, a number, true, false, {"uri": "…"} or a list of these.',
+    )
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def tmodels(entry: Entry) -> Iterator[str]:
+    """That a binding implements."""
+    for each in entry.details.get("tModelInstanceInfo", ()):
+        yield each["tModelKey"]
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words(text: str) -> list[str]:
+    """Those of a text, and of names such as ``galacticLongitude`` and ``galactic_longitude``, in lower case."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return [each.casefold() for each in _WORD.findall(apart)]
+
+
+def texts(entry: Entry) -> Iterator[tuple[str, str]]:
+    """What people may look for, with where it stands: ``name``, ``description``, ``category``, or the name of a
+    property or the type of metadata."""
+    for text, _ in entry.names:
+        yield "name", text
+    for text, _ in entry.descriptions:
+        yield "description", text
+    for reference in (*entry.categories, *entry.identifiers):
+        yield "category", f"{reference.name} {reference.value}"
+    for name, value in entry.properties.items():
+        for each in listed(value):
+            yield name, each["uri"] if isinstance(each, dict) else str(each)
+    if entry.metadata is not None:
+        yield entry.metadata.type, entry.metadata.value
+
+
+def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
+    """By which it is found at once."""
+    yield ("kind", entry.kind)
+    for reference in entry.categories:
+        yield ("category", reference.tmodel, reference.value)
+    for reference in entry.identifiers:
+        yield ("identifier", reference.tmodel, reference.value)
+    for each in tmodels(entry):
+        yield ("tmodel", each)
+    if entry.metadata is not None:
+        yield ("metadata", entry.metadata.type)
+        if entry.metadata.form != "rdf":
+            yield ("metadata", entry.metadata.type, entry.metadata.value)
+    for where, text in texts(entry):
+        if entry.metadata is None or entry.metadata.form != "rdf":
+            for word in words(text):
+                yield ("word", word)
+        if where == "name":
+            yield ("name", text.casefold())

@@ -1,0 +1,127 @@
+"""One registry: what the faces read, and what they change.
+
+A change is acknowledged when it is on the disk, and everybody who asks later sees it, whichever process they ask.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from dai.config import RegistryConfig
+from dai.drivers.connections.group_commit import GroupCommit
+from dai.registry import operations
+from dai.registry.database import Change, Database
+from dai.registry.draft import Draft
+from dai.registry.mirror import Mirror
+
+T = TypeVar("T")
+_BEGAN = time.time() - time.monotonic()
+
+
+def steady() -> float:
+    """Seconds since 1970, which go on evenly whatever is done to the clock: no lease ends by that."""
+    return _BEGAN + time.monotonic()
+
+
+class Registry:
+    """Thread-safe. Raises DatabaseUnavailableError."""
+
+    def __init__(self, settings: RegistryConfig, clock: Callable[[], float] = steady) -> None:
+        assert settings.store is not None
+        self.settings, self._clock = settings, clock
+        self._database = Database(settings.store)
+        self._lock = threading.RLock()
+        number = self._database.last()
+        self._mirror = Mirror(self._database.entries(), number)
+        self.listeners: list[Callable[[], None]] = []
+        """Called when something has changed, by whatever thread."""
+        self._writer = GroupCommit("registry", self._transaction)
+
+    def submit(self, operation: Callable[[Draft], T]) -> Future[T]:
+        """What the operation gives, once that is on the disk."""
+
+        def whole(draft: Draft) -> T:
+            mark = draft.mark()
+            try:
+                return operation(draft)
+            except BaseException:
+                draft.back(mark)
+                raise
+
+        return self._writer.submit(whole)
+
+    def change(self, operation: Callable[[Draft], T]) -> T:
+        return self.submit(operation).result()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Draft]:
+        with self._database.transaction() as connection:
+            with self._lock:
+                self._mirror.catch_up(self._database, connection)
+                draft = Draft(self._mirror, self._clock())
+                # whoever waits for this group finds nothing whose lease has ended
+                operations.end_leases(draft)
+                yield draft
+            rows, gone = draft.rows()
+            self._database.write(connection, rows, gone, draft.changes)
+        if draft.changes:
+            with self._lock:
+                if self._mirror.number < draft.changes[-1].number:
+                    for key, entry in draft.staged.items():
+                        if entry is None:
+                            self._mirror.drop(key)
+                        else:
+                            self._mirror.put(entry)
+                    self._mirror.number = draft.changes[-1].number
+            self._tell()
+
+    @contextmanager
+    def reading(self) -> Iterator[Mirror]:
+        """All entries as they are now. The registry stands still meanwhile: be brief."""
+        self.settle()
+        with self._lock:
+            changed = self._mirror.catch_up(self._database)
+            yield self._mirror
+        if changed != []:
+            self._tell()
+
+    def settle(self) -> None:
+        """Ends the leases that are over."""
+        with self._lock:
+            end = self._mirror.next_end()
+        if end is not None and end <= self._clock():
+            self.change(_nothing)
+
+    def changes(self, after: int, most: int) -> list[Change] | None:
+        """Those behind a number; None where some of them are not kept any more."""
+        self.settle()
+        return self._database.changes(after, most)
+
+    def number(self) -> int:
+        """Of the last change."""
+        return self._database.last()
+
+    def reap(self) -> None:
+        """To be called regularly: ends leases, forgets old changes, and tells of what others have changed."""
+        with self.reading() as mirror:
+            number = mirror.number
+        if number % 1000 == 0:
+            self._database.forget()
+
+    def _tell(self) -> None:
+        for each in list(self.listeners):
+            each()
+
+    def close(self) -> None:
+        """What was submitted before is written."""
+        self._writer.close()
+        self._database.close()
+
+
+def _nothing(_: Draft) -> Any:
+    return None

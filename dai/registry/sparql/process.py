@@ -1,0 +1,148 @@
+"""The service's end of the process that answers queries (``worker``)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dai.config import RegistryConfig
+from dai.errors import DatabaseUnavailableError, LimitError, NotAcceptableError, ParameterError, TooLargeError
+from dai.registry.sparql.worker import END, MOST_QUERY
+from dai.registry.triples import oxigraph
+from dai.security.identity import Caller
+
+log = logging.getLogger("dai.registry")
+SOLUTIONS = (
+    "application/sparql-results+json",
+    "application/sparql-results+xml",
+    "text/csv",
+    "text/tab-separated-values",
+    "application/json",
+)
+TRIPLES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
+GRACE_SECONDS = 60
+"""Beyond the time of a query, in which the process begins to answer: it may have to read all entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    media_type: str
+    body: bytes
+
+
+class Queries:
+    """Thread-safe. The process starts with the first query, and again if it died."""
+
+    def __init__(self, settings: RegistryConfig) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def answer(self, query: str, caller: Caller, accept: Sequence[str]) -> Answer:
+        """``accept``: media types, the best first. ParameterError for what is no query that reads, LimitError and
+        TooLargeError beyond the limits, NotAcceptableError where none of the types is for its kind of answer."""
+        if len(query) > MOST_QUERY:
+            raise ParameterError(f"The query has {len(query):,} characters; {MOST_QUERY:,} are allowed.")
+        settings = self._settings
+        asked = {
+            "query": query,
+            "caller": caller.name,
+            "administrator": caller.administrator,
+            "groups": sorted(caller.groups),
+            "accept": list(accept),
+            "solutions": SOLUTIONS,
+            "triples": TRIPLES,
+            "seconds": settings.query_seconds,
+            "bytes": settings.query_bytes,
+            "memory": settings.query_memory,
+        }
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                self._hand_over(theirs)
+            ours.settimeout(settings.query_seconds + GRACE_SECONDS)
+            try:
+                ours.sendall(json.dumps(asked).encode() + b"\n")
+                data = _all(ours)
+            except OSError as error:
+                raise DatabaseUnavailableError("The process that answers queries is gone; ask again.") from error
+        return self._read(data)
+
+    def _read(self, data: bytes) -> Answer:
+        head, line, body = data.partition(b"\n")
+        said = json.loads(head) if line else {}
+        if reason := said.get("refused"):
+            raise ParameterError(f"This is no query in SPARQL 1.1: {reason}")
+        if about := said.get("unacceptable"):
+            types = SOLUTIONS if about == "solutions" else TRIPLES
+            raise NotAcceptableError(f"The answer is made of {about}.", hint=f"It can be {', '.join(types)}.")
+        if reason := said.get("unavailable"):
+            raise DatabaseUnavailableError(reason)
+        if not body.endswith(END):
+            settings = self._settings
+            if len(body) > settings.query_bytes // 2:
+                raise TooLargeError(f"The answer has more than {settings.query_bytes:,} bytes.", hint="Ask with LIMIT.")
+            raise LimitError(
+                f"The query took more than {settings.query_seconds} seconds or {settings.query_memory:,} bytes of"
+                " memory.",
+                hint="Ask for less, or in smaller parts.",
+            )
+        return Answer(said["type"], body.removesuffix(END))
+
+    def _hand_over(self, theirs: socket.socket) -> None:
+        with self._lock:
+            for attempt in (0, 1):
+                if self._control is None or self._process is None or self._process.poll() is not None:
+                    self._start()
+                assert self._control is not None
+                try:
+                    socket.send_fds(self._control, [b"q"], [theirs.fileno()])
+                    return
+                except OSError:
+                    self._end()
+                    if attempt:
+                        raise DatabaseUnavailableError("The process that answers queries does not start.") from None
+
+    def _start(self) -> None:
+        oxigraph()
+        self._end()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "dai.registry.sparql.worker", str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                env={},
+            )
+        assert self._process.stdin is not None
+        with self._process.stdin as location:
+            location.write(f"{self._settings.store}\n".encode())
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._control = self._process = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+
+def _all(source: socket.socket) -> bytes:
+    parts = []
+    while part := source.recv(1 << 18):
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,152 @@
+"""An entry in RDF: what it says of itself, and, of metadata, what is said of another entry.
+
+The vocabulary is ``VOCABULARY``, with rdfs:label for names and Dublin Core for descriptions, times and what an entry
+stands below. Properties that are words are words of the vocabulary, others the IRIs that they are. A piece of metadata
+is a node of its own, and besides one triple: what it is about, its type, its value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dai.errors import DataError, MissingDependencyError
+from dai.registry.entries import VOCABULARY, Audience, Entry, listed, tmodels
+
+if TYPE_CHECKING:
+    from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
+
+_DCTERMS = "http://purl.org/dc/terms/"
+_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+_XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+def oxigraph() -> Any:
+    """The library. MissingDependencyError where it is not installed."""
+    try:
+        import pyoxigraph
+    except ImportError as error:
+        raise MissingDependencyError(
+            "RDF needs the optional package pyoxigraph.", hint="pip install 'dai-dqp[registry]'"
+        ) from error
+    return pyoxigraph
+
+
+def graph_of(audience: Audience) -> NamedNode | DefaultGraph:
+    """Where the triples are of what only these see."""
+    ox = oxigraph()
+    if not audience:
+        return ox.DefaultGraph()  # type: ignore[no-any-return]
+    digest = hashlib.sha256(repr(sorted(audience)).encode()).hexdigest()
+    return ox.NamedNode(f"urn:dai:audience:{digest}")  # type: ignore[no-any-return]
+
+
+def quads(entry: Entry, audience: Audience) -> Iterator[Quad]:
+    ox = oxigraph()
+    graph = graph_of(audience)
+    for subject, predicate, value in _triples(entry):
+        yield ox.Quad(ox.NamedNode(subject), ox.NamedNode(predicate), value, graph)
+    if entry.metadata is not None and entry.metadata.form == "rdf":
+        for triple in _described(entry):
+            yield ox.Quad(*triple, graph)
+
+
+def statement(entry: Entry, audience: Audience) -> Quad | None:
+    """What metadata says of another entry. Others may say the same."""
+    if entry.metadata is None or entry.parent is None:
+        return None
+    ox = oxigraph()
+    subject, predicate = ox.NamedNode(entry.parent), ox.NamedNode(entry.metadata.type)
+    return ox.Quad(subject, predicate, _said(entry), graph_of(audience))  # type: ignore[no-any-return]
+
+
+def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
+    ox = oxigraph()
+    key, literal, node = entry.key, ox.Literal, ox.NamedNode
+    kind = "TModel" if entry.kind == "tmodel" else entry.kind.capitalize()
+    yield key, f"{_RDF}type", node(VOCABULARY + kind)
+    yield key, f"{VOCABULARY}owner", literal(entry.owner)
+    for name, moment in (("issued", entry.published), ("modified", entry.modified)):
+        written = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        yield key, _DCTERMS + name, literal(written, datatype=node(f"{_XSD}dateTime"))
+    if entry.metadata is not None:
+        assert entry.parent is not None
+        yield key, f"{VOCABULARY}about", node(entry.parent)
+        yield key, f"{VOCABULARY}type", node(entry.metadata.type)
+        yield key, f"{_RDF}value", _said(entry)
+    elif entry.parent is not None:
+        yield key, f"{_DCTERMS}isPartOf", node(entry.parent)
+    for texts, predicate in ((entry.names, _LABEL), (entry.descriptions, f"{_DCTERMS}description")):
+        for text, language in texts:
+            yield key, predicate, _text(text, language)
+    for name, value in entry.properties.items():
+        for each in listed(value):
+            yield key, name if ":" in name else VOCABULARY + name, _value(each)
+    for each in tmodels(entry):
+        yield key, f"{VOCABULARY}implements", node(each)
+    for word, references in (("category", entry.categories), ("identifier", entry.identifiers)):
+        for number, reference in enumerate(references):
+            at = f"{key}#{word}-{number}"
+            yield key, VOCABULARY + word, node(at)
+            if reference.tmodel:
+                yield at, f"{VOCABULARY}taxonomy", node(reference.tmodel)
+            yield at, f"{_RDF}value", literal(reference.value)
+            if reference.name:
+                yield at, _LABEL, literal(reference.name)
+
+
+def _text(text: str, language: str) -> Literal:
+    ox = oxigraph()
+    try:
+        return ox.Literal(text, language=language or None)  # type: ignore[no-any-return]
+    except ValueError:
+        return ox.Literal(text)  # type: ignore[no-any-return]
+
+
+def _value(value: Any) -> Any:
+    ox = oxigraph()
+    return ox.NamedNode(value["uri"]) if isinstance(value, dict) else ox.Literal(value)
+
+
+def _said(entry: Entry) -> Any:
+    ox = oxigraph()
+    assert entry.metadata is not None
+    match entry.metadata.form:
+        case "uri":
+            return ox.NamedNode(entry.metadata.value)
+        case "rdf":
+            return ox.NamedNode(f"{entry.key}#value")
+    return ox.Literal(entry.metadata.value)
+
+
+def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:
+    """The triples of a value that is RDF. What has no name there has one of the entry's here."""
+    ox = oxigraph()
+    assert entry.metadata is not None
+    base = f"{entry.key}#value"
+
+    def named(term: Any) -> Any:
+        return ox.NamedNode(f"{base}-{term.value}") if isinstance(term, ox.BlankNode) else term
+
+    for each in ox.parse(entry.metadata.value, format=ox.RdfFormat.TURTLE, base_iri=base):
+        yield named(each.subject), each.predicate, named(each.object)
+
+
+def check_rdf(entry: Entry) -> None:
+    """DataError for a value that is not RDF, or that says something of others than itself."""
+    ox = oxigraph()
+    base = f"{entry.key}#value"
+    try:
+        for subject, predicate, value in _described(entry):
+            if not isinstance(subject, ox.NamedNode) or not subject.value.startswith(base):
+                raise DataError(
+                    f"The RDF of {entry.key!r} is about {str(subject)[:200]}.",
+                    hint="It may be about <> (the value itself) and nodes without a name: [ … ], _:a.",
+                )
+            if predicate.value.startswith(VOCABULARY) or isinstance(value, ox.Triple):
+                raise DataError(f"The RDF of {entry.key!r} says {predicate}, which only the registry says.")
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"The value of {entry.key!r} is not Turtle: {error}.") from error
