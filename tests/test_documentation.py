@@ -21,6 +21,7 @@ from dai.config import (
     LimitsConfig,
     PolicyConfig,
     QuotaConfig,
+    RegistryConfig,
     ResourceConfig,
     ServiceConfig,
     TelemetryConfig,
@@ -34,6 +35,7 @@ from dqp.settings import EvaluatorSettings, FederationSettings, ReplicaServiceSe
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()
 REPLICAS = (ROOT / "docs" / "replicas.md").read_text()
+REGISTRY = (ROOT / "docs" / "registry.md").read_text()
 IDENTITY = (ROOT / "docs" / "identity.md").read_text()
 FEDERATIONS = (ROOT / "docs" / "federations" / "reference.md").read_text()
 
@@ -92,6 +94,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         ),
         pytest.param(_rows(SERVICE, "### `[service.tls]`"), _fields(TlsConfig), id="tls"),
         pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),
+        pytest.param(_rows(REGISTRY, "## Keys of `[registry]`"), _fields(RegistryConfig, "policy"), id="registry"),
         pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
         pytest.param(_rows(SERVICE, "### `[telemetry]`"), _fields(TelemetryConfig), id="telemetry"),
         pytest.param(
@@ -135,7 +138,7 @@ def test_keys_of_a_source() -> None:
 
 def test_every_call() -> None:
     calls = r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`]*)` \|"
-    described = re.findall(calls, SERVICE + REPLICAS, re.MULTILINE)
+    described = re.findall(calls, SERVICE + REPLICAS + REGISTRY, re.MULTILINE)
     paths = create_app().openapi()["paths"]
     assert sorted(described) == sorted(
         f"{method.upper()} {path}" for path, methods in paths.items() for method in methods

@@ -21,6 +21,7 @@ from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
 from dai.api.routes import contexts, health, jobs, perform, problems, queries, resources, sessions, streams, wsctx
+from dai.api.routes.registry import changes, entries, sparql
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
@@ -41,6 +42,9 @@ ROUTERS = (
             mappings,
             attributes,
             index,
+            entries,
+            sparql,
+            changes,
             problems,
             health,
         )

@@ -38,6 +38,8 @@ from dai.service.contexts.contexts import Contexts
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.quotas import Quotas
+from dai.service.registry.registry import Registry
+from dai.service.registry.sparql.process import Queries
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
@@ -149,6 +151,12 @@ class Service:
         self.replicas_policy = policy
         if config.replicas.catalog is not None:
             self.replicas = Replicas(config.replicas, self.scratch)
+        self.registry: Registry | None = None
+        self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
+        self.registry_queries = Queries(config.registry)
+        self.registry_followers = 0
+        if config.registry.store is not None:
+            self.registry = Registry(config.registry)
         self.registration: Registration | None = None
         if config.replicas.publish and (member is None or identities.number == HOME):
             self.registration = Registration(config.replicas, self._tables, self._rows)
@@ -199,6 +207,8 @@ class Service:
                 self.resources.tidy()
                 if self.replicas is not None:
                     self.replicas.reap()
+                if self.registry is not None:
+                    self.registry.reap()
                 if time.monotonic() >= jobs_due:
                     self.store.check()
                     self.jobs.reap()
@@ -257,6 +267,11 @@ class Service:
         if self.registration is not None:
             self.registration.stop()
 
+    @property
+    def ending(self) -> bool:
+        """Whether who waits for what may come is to wait no more."""
+        return self._stop_until is not None or self._stop.is_set()
+
     def close(self) -> None:
         """Stops what still runs: jobs get what is left of their time of grace, requests had theirs from the server.
         Returns soon after that also where a database does not answer: what waits for it is abandoned."""
@@ -280,6 +295,9 @@ class Service:
             self.registration.close()
         if self.replicas is not None:
             self.replicas.close()
+        self.registry_queries.close()
+        if self.registry is not None:
+            self.registry.close()
         self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
         with suppress(DaiError):

@@ -13,11 +13,11 @@ from dai.api.dependencies import TheCaller, TheService
 from dai.api.requests.parameters import WHOLE, Asked
 from dai.api.service import Service
 from dai.errors import DataError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
-from dai.registry.draft import Draft
-from dai.registry.entries import EVERYBODY, Entry, Metadata, Reference, Text, new_key
-from dai.registry.mirror import Mirror
-from dai.registry.registry import Registry
 from dai.security.identity import Caller
+from dai.service.registry.draft import Draft
+from dai.service.registry.entries import EVERYBODY, Entry, Metadata, Reference, Text, new_key
+from dai.service.registry.mirror import Mirror
+from dai.service.registry.registry import Registry
 
 T = TypeVar("T")
 MOST_BODY = 32 << 20
@@ -100,11 +100,14 @@ class Published(Asked):
     parent: str | None = None
     name: str | list[Phrase] = ""
     description: str | list[Phrase] = ""
-    categories: list[Category] = []
-    identifiers: list[Category] = []
-    properties: dict[str, Any] = {}
+    categories: list[Category] = Field(default_factory=list)
+    identifiers: list[Category] = Field(default_factory=list)
+    properties: dict[str, Any] = Field(default_factory=dict)
+    implements: list[str] = Field(default_factory=list, description="keys of tModels")
     metadata: Said | None = None
-    readers: list[str] = Field(list(EVERYBODY), description="who sees it: names, group:NAME, *, anonymous")
+    readers: list[str] = Field(
+        default_factory=lambda: [*EVERYBODY], description="who sees it: names, group:NAME, *, anonymous"
+    )
     seconds: Seconds | None = Field(None, description="how long its lease lasts; without it the entry has no end")
     then: Literal["delete", "deprecate"] = Field("delete", description="what comes of it when its lease ends")
 
@@ -118,6 +121,7 @@ class Published(Asked):
             categories=tuple(Reference(each.tmodel, each.value, each.name) for each in self.categories),
             identifiers=tuple(Reference(each.tmodel, each.value, each.name) for each in self.identifiers),
             properties=self.properties,
+            implements=tuple(self.implements),
             metadata=None if self.metadata is None else Metadata(**self.metadata.model_dump()),
             readers=tuple(self.readers),
             deprecates=self.then == "deprecate",
@@ -151,7 +155,7 @@ def shown(entry: Entry) -> dict[str, Any]:
         "identifiers": entry.identifiers,
         "properties": entry.properties,
         "metadata": entry.metadata,
-        "details": entry.details,
+        "implements": entry.implements,
         "readers": entry.readers if entry.restricted else None,
         "published": round(entry.published, 3),
         "modified": round(entry.modified, 3),

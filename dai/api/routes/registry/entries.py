@@ -30,10 +30,10 @@ from dai.api.routes.registry.common import (
     shown,
 )
 from dai.errors import ConflictError, DeniedError, LimitError, NotFoundError, ParameterError, QuotaError
-from dai.registry import operations
-from dai.registry.entries import METADATA
-from dai.registry.finding import find
-from dai.registry.mirror import Mirror
+from dai.service.registry import operations
+from dai.service.registry.entries import METADATA, Entry, Metadata, new_key
+from dai.service.registry.finding import find
+from dai.service.registry.mirror import Mirror
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 _CHANGED = (NotFoundError, DeniedError, ParameterError, ConflictError, *BODY)
@@ -270,8 +270,8 @@ async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Resp
 )
 async def post_metadata(book: Writing, body: TheBody) -> Response:
     asked = members(Annotation, await body.read())
-    said = Said(type=asked.type, value=asked.value, form=asked.form)
-    entry = Published(key=asked.key, kind=METADATA, parent=asked.about, metadata=said).entry()
+    metadata = Metadata(type=asked.type, value=asked.value, form=asked.form)
+    entry = Entry(key=asked.key or new_key(), kind=METADATA, parent=asked.about, metadata=metadata)
     publications = [operations.Publication(entry, asked.seconds)]
     (published,) = await book.change(
         lambda draft: operations.publish(draft, book.caller, publications, book.registry.settings)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from dai.config import RegistryConfig
 from dai.errors import ConflictError, DeniedError, LimitError, NotFoundError, ParameterError, QuotaError, TooLargeError
-from dai.registry.database import DEPRECATED, MODIFIED, PUBLISHED, RENEWED
-from dai.registry.draft import Draft
-from dai.registry.entries import KINDS, METADATA, Entry, checked
-from dai.registry.mirror import sees
-from dai.registry.triples import check_rdf
 from dai.security.identity import Caller
+from dai.service.registry.database import DEPRECATED, MODIFIED, PUBLISHED, RENEWED
+from dai.service.registry.draft import Draft
+from dai.service.registry.entries import KINDS, METADATA, Entry, checked
+from dai.service.registry.mirror import sees
+from dai.service.registry.triples import check_rdf
 
 Operation = Callable[[Draft], object]
 
@@ -82,8 +82,8 @@ def _check_parent(draft: Draft, caller: Caller, entry: Entry) -> None:
     if entry.kind == METADATA:
         if parent is None:
             raise ParameterError(f"The metadata {entry.key!r} must say what it is about.", hint="That is its parent.")
-        if parent.key == entry.key:
-            raise ConflictError(f"{entry.key!r} cannot be about itself.")
+        if any(each.key == entry.key for each in draft.chain(parent)):
+            raise ConflictError(f"{entry.key!r} cannot be about itself, or what is said about itself.")
         return
     kind = None if parent is None else parent.kind
     if kind not in KINDS[entry.kind]:

@@ -1,4 +1,4 @@
-"""The process that answers queries: ``python -m dai.registry.sparql.worker``, started by ``process.Queries``.
+"""The process that answers queries: ``python -m dai.service.registry.sparql.worker``, started by ``process.Queries``.
 
 It has one thread, so that it may fork. A query comes with a socket of its own, to which the fork writes the answer: a
 line of JSON (a refusal, or how the answer begins), the answer, and END, without which it was cut short.
@@ -6,6 +6,7 @@ line of JSON (a refusal, or how the answer begins), the answer, and END, without
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from dai.errors import DaiError, TooLargeError
-from dai.registry.database import Database
-from dai.registry.entries import Audience, Entry
-from dai.registry.mirror import Mirror, sees
-from dai.registry.triples import graph_of, oxigraph, quads, statement
 from dai.security.identity import Caller
+from dai.service.registry.database import Database
+from dai.service.registry.entries import Audience, Entry
+from dai.service.registry.mirror import Mirror, sees
+from dai.service.registry.triples import graph_of, oxigraph, quads, statement
 
 MOST_QUERY = 100_000
 """Characters."""
@@ -94,22 +95,17 @@ class Triples:
         return [graph_of(each) for each, count in self.audiences.items() if count and sees(caller, each)]
 
 
-class _Bounded:
-    """A socket as a file that takes so many bytes, behind a ``head``."""
+class _Bounded(io.BytesIO):
+    """Takes so many bytes. An answer leaves when all of it is there: what fails half-way is refused as a whole."""
 
-    def __init__(self, to: socket.socket, head: bytes, most: int) -> None:
-        self._to, self._head, self._most = to, head, most
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
-    def write(self, data: bytes) -> int:
-        self._most -= len(data)
-        if self._most < 0:
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._most:
             raise TooLargeError
-        self._to.sendall(self._head + data)
-        self._head = b""
-        return len(data)
-
-    def flush(self) -> None:
-        pass
+        return super().write(data)
 
 
 def answer(triples: Triples, asked: dict[str, Any], to: socket.socket) -> None:
@@ -124,11 +120,11 @@ def answer(triples: Triples, asked: dict[str, Any], to: socket.socket) -> None:
             _say(to, "unacceptable", about)
             return
         formats = ox.RdfFormat if about == "triples" else ox.QueryResultsFormat
-        head = json.dumps({"type": media_type}).encode() + b"\n"
-        found.serialize(_Bounded(to, head, asked["bytes"]), format=formats.from_media_type(media_type))
-        to.sendall(END)
+        whole = _Bounded(asked["bytes"])
+        found.serialize(whole, format=formats.from_media_type(media_type))
+        to.sendall(json.dumps({"type": media_type}).encode() + b"\n" + whole.getvalue() + END)
     except TooLargeError:
-        _say(to, "too large", "")
+        _say(to, "large", "yes")
     except (SyntaxError, ValueError) as error:
         _say(to, "refused", str(error))
     except OSError:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dai.registry.entries import METADATA, Entry, texts, words
-from dai.registry.mirror import Mirror
 from dai.security.identity import Caller
+from dai.service.registry.entries import METADATA, Entry, texts, words
+from dai.service.registry.mirror import Mirror
 
 _WEIGHTS = {"name": 3.0, "category": 2.0, "description": 1.0}
 _OTHERS = 1.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import subprocess
 import sys
@@ -13,11 +12,10 @@ from dataclasses import dataclass
 
 from dai.config import RegistryConfig
 from dai.errors import DatabaseUnavailableError, LimitError, NotAcceptableError, ParameterError, TooLargeError
-from dai.registry.sparql.worker import END, MOST_QUERY
-from dai.registry.triples import oxigraph
 from dai.security.identity import Caller
+from dai.service.registry.sparql.worker import END, MOST_QUERY
+from dai.service.registry.triples import oxigraph
 
-log = logging.getLogger("dai.registry")
 SOLUTIONS = (
     "application/sparql-results+json",
     "application/sparql-results+xml",
@@ -78,6 +76,9 @@ class Queries:
     def _read(self, data: bytes) -> Answer:
         head, line, body = data.partition(b"\n")
         said = json.loads(head) if line else {}
+        if "large" in said:
+            most = self._settings.query_bytes
+            raise TooLargeError(f"The answer has more than {most:,} bytes.", hint="Ask with LIMIT.")
         if reason := said.get("refused"):
             raise ParameterError(f"This is no query in SPARQL 1.1: {reason}")
         if about := said.get("unacceptable"):
@@ -87,8 +88,6 @@ class Queries:
             raise DatabaseUnavailableError(reason)
         if not body.endswith(END):
             settings = self._settings
-            if len(body) > settings.query_bytes // 2:
-                raise TooLargeError(f"The answer has more than {settings.query_bytes:,} bytes.", hint="Ask with LIMIT.")
             raise LimitError(
                 f"The query took more than {settings.query_seconds} seconds or {settings.query_memory:,} bytes of"
                 " memory.",
@@ -116,7 +115,7 @@ class Queries:
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "dai.registry.sparql.worker", str(theirs.fileno())],
+                [sys.executable, "-I", "-m", "dai.service.registry.sparql.worker", str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

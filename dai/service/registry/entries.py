@@ -77,7 +77,7 @@ class Metadata:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """``properties``: texts, numbers, truth values, ``{"uri": …}`` and lists of these by their names, words or IRIs.
-    ``details``: what only its kind has. Times are seconds since 1970; ``expires``: until when its lease holds; then it
+    ``implements``: keys of tModels. Times are seconds since 1970; ``expires``: until when its lease holds; then it
     is deleted or, with ``deprecates``, marked as deprecated. ``readers``: who sees it, as in a policy."""
 
     key: str
@@ -90,7 +90,7 @@ class Entry:
     identifiers: tuple[Reference, ...] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
     metadata: Metadata | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    implements: tuple[str, ...] = ()
     readers: tuple[str, ...] = EVERYBODY
     published: float = 0.0
     modified: float = 0.0
@@ -116,7 +116,8 @@ class Entry:
             said[name] = tuple((text, language) for text, language in said[name])
         for name in ("categories", "identifiers"):
             said[name] = tuple(Reference(**each) for each in said[name])
-        said["readers"] = tuple(said["readers"])
+        for name in ("readers", "implements"):
+            said[name] = tuple(said[name])
         said["metadata"] = Metadata(**said["metadata"]) if said["metadata"] else None
         return cls(**said)
 
@@ -151,9 +152,10 @@ def checked(entry: Entry) -> Entry:
             )
         for each in listed(value):
             _check_value(entry.key, name, each)
-    for reference in (*entry.categories, *entry.identifiers):
-        if reference.tmodel and not is_iri(reference.tmodel):
-            raise ParameterError(f"{entry.key!r}: the tModel {reference.tmodel[:100]!r} is no IRI.")
+    references = (each.tmodel for each in (*entry.categories, *entry.identifiers) if each.tmodel)
+    for each in (*references, *entry.implements):
+        if not is_iri(each):
+            raise ParameterError(f"{entry.key!r}: the tModel {each[:100]!r} is no IRI.")
     return entry
 
 
@@ -182,12 +184,6 @@ def _check_value(key: str, name: str, value: Any) -> None:
 
 def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def tmodels(entry: Entry) -> Iterator[str]:
-    """That a binding implements."""
-    for each in entry.details.get("tModelInstanceInfo", ()):
-        yield each["tModelKey"]
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -222,7 +218,7 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
         yield ("category", reference.tmodel, reference.value)
     for reference in entry.identifiers:
         yield ("identifier", reference.tmodel, reference.value)
-    for each in tmodels(entry):
+    for each in entry.implements:
         yield ("tmodel", each)
     if entry.metadata is not None:
         yield ("metadata", entry.metadata.type)

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from dai.registry.database import Database
-from dai.registry.entries import Audience, Entry, terms
 from dai.security.identity import Caller
 from dai.security.policies import matches
+from dai.service.registry.database import Database
+from dai.service.registry.entries import Audience, Entry, terms
 
 K = TypeVar("K", bound=Hashable)
 _END = "\U0010ffff"
@@ -75,8 +75,8 @@ class Mirror:
             self._below.setdefault(entry.parent, set()).add(entry.key)
         for each in set(terms(entry)):
             self._terms.setdefault(each, set()).add(entry.key)
-        for each in {text.casefold() for text, _ in entry.names}:
-            insort(self._names.setdefault(entry.kind, []), (each, entry.key))
+        for name in {text.casefold() for text, _ in entry.names}:
+            insort(self._names.setdefault(entry.kind, []), (name, entry.key))
         if entry.expires is not None:
             heapq.heappush(self._leases, (entry.expires, entry.key))
 
@@ -87,9 +87,9 @@ class Mirror:
             _discard(self._below, entry.parent, entry.key)
         for each in set(terms(entry)):
             _discard(self._terms, each, entry.key)
-        for each in {text.casefold() for text, _ in entry.names}:
+        for name in {text.casefold() for text, _ in entry.names}:
             names = self._names[entry.kind]
-            del names[bisect_left(names, (each, entry.key))]
+            del names[bisect_left(names, (name, entry.key))]
 
     def below(self, key: str) -> list[Entry]:
         """Directly, by their keys."""

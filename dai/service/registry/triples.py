@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dai.errors import DataError, MissingDependencyError
-from dai.registry.entries import VOCABULARY, Audience, Entry, listed, tmodels
+from dai.service.registry.entries import VOCABULARY, Audience, Entry, listed
 
 if TYPE_CHECKING:
     from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
@@ -85,7 +85,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
     for name, value in entry.properties.items():
         for each in listed(value):
             yield key, name if ":" in name else VOCABULARY + name, _value(each)
-    for each in tmodels(entry):
+    for each in entry.implements:
         yield key, f"{VOCABULARY}implements", node(each)
     for word, references in (("category", entry.categories), ("identifier", entry.identifiers)):
         for number, reference in enumerate(references):
@@ -118,15 +118,20 @@ def _said(entry: Entry) -> Any:
         case "uri":
             return ox.NamedNode(entry.metadata.value)
         case "rdf":
-            return ox.NamedNode(f"{entry.key}#value")
+            return ox.NamedNode(_value_node(entry))
     return ox.Literal(entry.metadata.value)
+
+
+def _value_node(entry: Entry) -> str:
+    """The name of a value that is RDF; without a fragment, so that <> is it."""
+    return f"urn:dai:value:{hashlib.sha256(entry.key.encode()).hexdigest()}"
 
 
 def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:
     """The triples of a value that is RDF. What has no name there has one of the entry's here."""
     ox = oxigraph()
     assert entry.metadata is not None
-    base = f"{entry.key}#value"
+    base = _value_node(entry)
 
     def named(term: Any) -> Any:
         return ox.NamedNode(f"{base}-{term.value}") if isinstance(term, ox.BlankNode) else term
@@ -138,7 +143,7 @@ def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:
 def check_rdf(entry: Entry) -> None:
     """DataError for a value that is not RDF, or that says something of others than itself."""
     ox = oxigraph()
-    base = f"{entry.key}#value"
+    base = _value_node(entry)
     try:
         for subject, predicate, value in _described(entry):
             if not isinstance(subject, ox.NamedNode) or not subject.value.startswith(base):

@@ -1,4 +1,4 @@
-"""``/registry/sparql`` (the SPARQL 1.1 protocol, queries alone) and ``/registry/changes``, which others follow."""
+"""``/registry/changes``: what happened to entries, which others follow."""
 
 from __future__ import annotations
 
@@ -11,43 +11,24 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
-from dai.api.dependencies import Accept, TheBody
+from dai.api.dependencies import Accept
 from dai.api.problems import answers
-from dai.api.requests.body import FORM, content_type, takes
 from dai.api.requests.negotiation import best
-from dai.api.requests.parameters import WHOLE, Asked, Text, Unsaid, fields, pairs
+from dai.api.requests.parameters import WHOLE, Asked, Unsaid
 from dai.api.requests.route import Route
-from dai.api.responses import JSONAnswer, answer
-from dai.api.routes.registry.common import BODY, Book, Page, Reading
-from dai.errors import (
-    BusyError,
-    DaiError,
-    DataError,
-    DeniedError,
-    GoneError,
-    LimitError,
-    NotAcceptableError,
-    NotFoundError,
-    ParameterError,
-    TooLargeError,
-)
-from dai.registry.database import RENEWED, Change
-from dai.registry.mirror import sees
-from dai.registry.sparql.process import SOLUTIONS, TRIPLES
+from dai.api.responses import JSONAnswer
+from dai.api.routes.registry.common import Book, Page, Reading
+from dai.errors import BusyError, DaiError, DeniedError, GoneError, NotFoundError, ParameterError
+from dai.service.registry.database import RENEWED, Change
+from dai.service.registry.mirror import sees
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
-SPARQL = "application/sparql-query"
 EVENTS = "text/event-stream"
 LOOK_SECONDS = 1.0
 """How often changes by other processes are looked for."""
 SILENT_SECONDS = 15.0
 """After which a follower is told that the connection lives."""
 MOST_FOLLOWERS = 1000
-_REFUSED = (NotFoundError, DeniedError, ParameterError, LimitError, TooLargeError, NotAcceptableError)
-
-
-class Asking(Asked):
-    query: Text
 
 
 class After(Asked):
@@ -57,54 +38,13 @@ class After(Asked):
     limit: Page = 1000
 
 
-async def _answered(book: Book, query: str, accept: str | None) -> Response:
-    known = [*SOLUTIONS, *TRIPLES]
-    first = best(accept, known) if accept else None
-    # what a query gives, solutions or triples, is known when it is read
-    wanted = known if first is None else [each for each in known if best(accept, [each]) == each]
-    wanted = sorted(wanted, key=lambda each: each != first)
-    await book.run(book.registry.settle)
-    found = await book.run(book.service.registry_queries.answer, query, book.caller, wanted)
-    return answer(found.body, found.media_type)
-
-
-@router.get(
-    "/sparql",
-    summary="The answer to a query in SPARQL 1.1",
-    responses=answers(*_REFUSED, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
-    response_class=Response,
-)
-async def get_sparql(book: Reading, accept: Accept, asked: Annotated[Asking, Query()]) -> Response:
-    return await _answered(book, asked.query, accept)
-
-
-@router.post(
-    "/sparql",
-    summary="The same for a long query: as the body, or in a form",
-    openapi_extra=takes({SPARQL: None, FORM: Asking.model_json_schema()}),
-    responses=answers(*_REFUSED, *BODY, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
-    response_class=Response,
-)
-async def post_sparql(request: Request, book: Reading, accept: Accept, body: TheBody) -> Response:
-    data = await body.read()
-    if content_type(request) == FORM:
-        try:
-            query = fields(Asking, dict(pairs(data))).query
-        except ValueError as error:
-            raise DataError("The form cannot be read.") from error
-    else:
-        try:
-            query = data.decode()
-        except UnicodeDecodeError as error:
-            raise DataError("The query is not UTF-8.") from error
-    return await _answered(book, query, accept)
-
-
 @router.get(
     "/changes",
     summary="What happened to entries, as a page or as server-sent events",
     description="Accept: text/event-stream follows the changes; Last-Event-ID goes on where a connection broke off.",
-    responses=answers(NotFoundError, DeniedError, ParameterError, GoneError, BusyError, ok={200: {"content": {EVENTS: {}}}}),
+    responses=answers(
+        NotFoundError, DeniedError, ParameterError, GoneError, BusyError, ok={200: {"content": {EVENTS: {}}}}
+    ),
     response_model=None,
 )
 async def get_changes(request: Request, book: Reading, accept: Accept, asked: Annotated[After, Query()]) -> Response:

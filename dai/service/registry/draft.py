@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from dai.registry.database import DELETED, Change, Row
-from dai.registry.entries import Audience, Entry
-from dai.registry.mirror import Mirror
+from dai.service.registry.database import DELETED, Change, Row
+from dai.service.registry.entries import Audience, Entry
+from dai.service.registry.mirror import Mirror
 
 
 class Draft:
@@ -38,14 +38,15 @@ class Draft:
             yield from self.all_below(each.key)
             yield each
 
-    def audience(self, entry: Entry) -> Audience:
-        found = set()
+    def chain(self, entry: Entry) -> Iterator[Entry]:
+        """The entry and what it stands below."""
         above: Entry | None = entry
         while above is not None:
-            if above.restricted:
-                found.add((above.owner, above.readers))
+            yield above
             above = self.get(above.parent) if above.parent is not None else None
-        return frozenset(found)
+
+    def audience(self, entry: Entry) -> Audience:
+        return frozenset((each.owner, each.readers) for each in self.chain(entry) if each.restricted)
 
     def owned(self, owner: str) -> int:
         return self._mirror.owned[owner] + self._owned[owner]

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
-from dai.registry.entries import Audience, Entry
+from dai.service.registry.entries import Audience, Entry
 
 KEPT = 100_000
 """Changes that are kept for those who follow them."""
@@ -95,7 +95,9 @@ class Database:
             connection.execute(_last.update().values(number=_last.c.number))
             yield connection
 
-    def write(self, connection: sa.Connection, rows: Sequence[Row], gone: Sequence[str], what: Sequence[Change]) -> None:
+    def write(
+        self, connection: sa.Connection, rows: Sequence[Row], gone: Sequence[str], what: Sequence[Change]
+    ) -> None:
         """``gone``: keys without an entry any more."""
         keys = [{"this": each} for each in (*gone, *(key for key, _, _ in rows))]
         if keys:

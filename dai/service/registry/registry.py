@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from dai.config import RegistryConfig
 from dai.drivers.connections.group_commit import GroupCommit
-from dai.registry import operations
-from dai.registry.database import Change, Database
-from dai.registry.draft import Draft
-from dai.registry.mirror import Mirror
+from dai.service.registry import operations
+from dai.service.registry.database import Change, Database
+from dai.service.registry.draft import Draft
+from dai.service.registry.mirror import Mirror
 
 T = TypeVar("T")
 _BEGAN = time.time() - time.monotonic()

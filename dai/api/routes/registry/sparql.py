@@ -1,0 +1,78 @@
+"""``/registry/sparql``: the SPARQL 1.1 protocol, queries alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from dai.api.dependencies import Accept, TheBody
+from dai.api.problems import answers
+from dai.api.requests.body import FORM, content_type, takes
+from dai.api.requests.negotiation import best
+from dai.api.requests.parameters import Asked, Text, fields, pairs
+from dai.api.requests.route import Route
+from dai.api.responses import answer
+from dai.api.routes.registry.common import BODY, Book, Reading
+from dai.errors import (
+    DataError,
+    DeniedError,
+    LimitError,
+    NotAcceptableError,
+    NotFoundError,
+    ParameterError,
+    TooLargeError,
+)
+from dai.service.registry.sparql.process import SOLUTIONS, TRIPLES
+
+router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
+SPARQL = "application/sparql-query"
+_REFUSED = (NotFoundError, DeniedError, ParameterError, LimitError, TooLargeError, NotAcceptableError)
+
+
+class Asking(Asked):
+    query: Text
+
+
+async def _answered(book: Book, query: str, accept: str | None) -> Response:
+    # what a query gives, solutions or triples, is known when it is read
+    wanted, left = [], [*SOLUTIONS, *TRIPLES]
+    while (first := best(accept, left) if accept else next(iter(left), None)) is not None:
+        wanted.append(first)
+        left.remove(first)
+    await book.run(book.registry.settle)
+    found = await book.run(book.service.registry_queries.answer, query, book.caller, wanted)
+    return answer(found.body, found.media_type)
+
+
+@router.get(
+    "/sparql",
+    summary="The answer to a query in SPARQL 1.1",
+    responses=answers(*_REFUSED, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
+    response_class=Response,
+)
+async def get_sparql(book: Reading, accept: Accept, asked: Annotated[Asking, Query()]) -> Response:
+    return await _answered(book, asked.query, accept)
+
+
+@router.post(
+    "/sparql",
+    summary="The same for a long query: as the body, or in a form",
+    openapi_extra=takes({SPARQL: None, FORM: Asking.model_json_schema()}),
+    responses=answers(*_REFUSED, *BODY, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
+    response_class=Response,
+)
+async def post_sparql(request: Request, book: Reading, accept: Accept, body: TheBody) -> Response:
+    data = await body.read()
+    if content_type(request) == FORM:
+        try:
+            query = fields(Asking, dict(pairs(data))).query
+        except ValueError as error:
+            raise DataError("The form cannot be read.") from error
+    else:
+        try:
+            query = data.decode()
+        except UnicodeDecodeError as error:
+            raise DataError("The query is not UTF-8.") from error
+    return await _answered(book, query, accept)
