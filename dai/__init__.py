@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dai.client import Resource
+    from dai.client.registry import Found
 
 __version__ = "0.1.0"
 
@@ -56,3 +57,19 @@ def connect(url: str | None = None, **options: Any) -> "Resource":
     from dai.client import connect as client_connect
 
     return client_connect(url, **options)
+
+
+def find(
+    text: str, url: str | None = None, *, kind: str | None = None, limit: int = 20, **options: Any
+) -> "list[Found]":
+    """What fits the text best in the registry at ``http://host:port`` (or DAI_SERVER), with the reasons: services,
+    resources, tables …, or those of a ``kind``. Options are those of ``connect``.
+
+    ::
+
+        for each in dai.find("galaxies with redshift", "http://127.0.0.1:8080"):
+            print(each.name, each.key, each.reasons)
+    """
+    from dai.client import find as client_find
+
+    return client_find(text, url, kind=kind, limit=limit, **options)

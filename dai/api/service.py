@@ -38,6 +38,7 @@ from dai.service.contexts.contexts import Contexts
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.quotas import Quotas
+from dai.service.registry.publisher import Publisher
 from dai.service.registry.registry import Registry
 from dai.service.registry.sparql.process import Queries
 from dai.service.resources import Resource, Resources
@@ -157,6 +158,9 @@ class Service:
         self.registry_followers = 0
         if config.registry.store is not None:
             self.registry = Registry(config.registry)
+        self.publisher: Publisher | None = None
+        if config.registry.url is not None and (member is None or identities.number == HOME):
+            self.publisher = Publisher(config, self.resources)
         self.registration: Registration | None = None
         if config.replicas.publish and (member is None or identities.number == HOME):
             self.registration = Registration(config.replicas, self._tables, self._rows)
@@ -264,8 +268,9 @@ class Service:
     def stopping(self) -> None:
         """The time of grace begins, for requests and jobs alike."""
         self._stop_until = time.monotonic() + self.config.service.grace
-        if self.registration is not None:
-            self.registration.stop()
+        for each in (self.registration, self.publisher):
+            if each is not None:
+                each.stop()
 
     @property
     def ending(self) -> bool:
@@ -291,8 +296,9 @@ class Service:
         self._reaper.join()
         for each in (self.workers, self.interrupts, self.control, self.files, self.rendering, self.locating):
             each.shutdown(wait=True)
-        if self.registration is not None:
-            self.registration.close()
+        for registered in (self.registration, self.publisher):
+            if registered is not None:
+                registered.close()
         if self.replicas is not None:
             self.replicas.close()
         self.registry_queries.close()

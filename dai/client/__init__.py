@@ -26,6 +26,7 @@ from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
 from dai.client.pull import Pull
+from dai.client.registry import Found, RegistryClient
 from dai.client.results.response import Response, ResponseResult
 from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
@@ -63,11 +64,8 @@ def connect(url: str | None = None, **options: Any) -> Resource:
     Raises UnreachableError where no service answers, NotFoundError with the nearest name, RequestError for what is no
     address.
     """
-    known = [each.name for each in fields(Options)]
-    if unknown := next((each for each in options if each not in known), None):
-        raise ParameterError(f"dai.connect has no option {unknown!r}.", hint=nearest(unknown, known))
     base, name = parted(_address(url))
-    service = Service(base, Options(**options))
+    service = Service(base, _options("connect", options))
     if name is not None:
         return service.resource(name)
     names = [str(each["name"]) for each in service.resources()]
@@ -78,6 +76,22 @@ def connect(url: str | None = None, **options: Any) -> Resource:
             hint=listed or "It has none: see its configuration.",
         )
     return service.resource(names[0])
+
+
+def find(text: str, url: str | None = None, *, kind: str | None = None, limit: int = 20, **options: Any) -> list[Found]:
+    """What fits the text best in the registry at ``url`` (or DAI_SERVER); see ``dai.find``."""
+    client = RegistryClient(_address(url), _options("find", options))
+    try:
+        return client.find(text, kind, limit)
+    finally:
+        client.close()
+
+
+def _options(function: str, options: dict[str, Any]) -> Options:
+    known = [each.name for each in fields(Options)]
+    if unknown := next((each for each in options if each not in known), None):
+        raise ParameterError(f"dai.{function} has no option {unknown!r}.", hint=nearest(unknown, known))
+    return Options(**options)
 
 
 def _address(url: str | None) -> str:

@@ -1,4 +1,4 @@
-"""``dai resources`` and ``dai jobs``."""
+"""``dai resources``, ``dai jobs`` and ``dai find``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 from dai.client import Job, Options, Service
+from dai.client.registry import RegistryClient
 from dai.client.results.table import lines
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, identity, write
+from dai.commands.output import UsageError, add_options, add_server, chosen, identity, whole, write
 
 
 def add(commands: Any) -> None:
@@ -27,6 +28,24 @@ def add(commands: Any) -> None:
     add_server(jobs)
     add_options(jobs)
     jobs.set_defaults(run=run_jobs)
+
+    find = commands.add_parser("find", help="what fits a text best in a registry, with the reasons")
+    find.add_argument("text")
+    find.add_argument("--kind", help="service, table …; without it all")
+    find.add_argument("--limit", type=whole(1, 10_000), default=20, metavar="N", help="so many at most (20)")
+    add_server(find)
+    find.set_defaults(run=run_find)
+
+
+def run_find(arguments: argparse.Namespace) -> int:
+    client = RegistryClient(arguments.server, Options(**identity()))
+    found = client.find(arguments.text, arguments.kind, arguments.limit)
+    client.close()
+    for each in found:
+        print(f"{each.kind} {each.name}  {each.key}")
+        for reason in each.reasons:
+            print(f"    {reason}")
+    return OK if found else FAILED
 
 
 def run_resources(arguments: argparse.Namespace) -> int:

@@ -137,6 +137,10 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             raise ConfigurationError(
                 f"replicas.publish.{logical}: there is no resource {published.resource!r}.", hint=hint
             )
+    for each in registry.publish:
+        if each not in (known := [*resources, *federations, *roles]):
+            hint = nearest(each, known) if known else "The service has none."
+            raise ConfigurationError(f"registry.publish: there is no resource {each!r}.", hint=hint)
     return Config(
         service=service,
         limits=limits,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dai.config.resources import PolicyConfig
 from dai.config.values import POSITIVE, database_url, secret, section
@@ -17,7 +18,10 @@ from dai.errors import ConfigurationError
 class RegistryConfig:
     """``store``: the database of the registry; none: the service has no registry. It has at most ``entries``, of one
     owner ``owner_entries``, each of at most ``entry_bytes``; a lease lasts ``longest_seconds`` at most. A query in
-    SPARQL may take ``query_seconds`` and ``query_memory`` bytes, its answer has at most ``query_bytes``."""
+    SPARQL may take ``query_seconds`` and ``query_memory`` bytes, its answer has at most ``query_bytes``.
+
+    ``url``: the registry with which this service, at ``address``, publishes itself and the resources ``publish`` (none:
+    all) for ``lease_seconds`` at a time, as who ``token`` says; ``ca``: authorities trusted for it."""
 
     store: str | None = field(default=None, repr=False)
     entries: int = field(default=2_000_000, metadata=POSITIVE)
@@ -28,6 +32,12 @@ class RegistryConfig:
     query_bytes: int = field(default=16 << 20, metadata=POSITIVE)
     query_memory: int = field(default=1 << 30, metadata=POSITIVE)
     policy: PolicyConfig | None = None
+    url: str | None = None
+    address: str | None = None
+    token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    lease_seconds: float = field(default=60.0, metadata=POSITIVE)
+    publish: tuple[str, ...] = ()
 
 
 def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> RegistryConfig:
@@ -40,4 +50,14 @@ def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     if read.store is not None:
         location = secret(read.store, "registry.store", environment, base)
         read = dataclasses.replace(read, store=database_url(location, "registry.store", base))
+    if read.token is not None:
+        read = dataclasses.replace(read, token=secret(read.token, "registry.token", environment, base))
+    for name in ("url", "address"):
+        if (said := getattr(read, name)) is not None and urlsplit(said).scheme not in ("http", "https"):
+            raise ConfigurationError(f"registry.{name}: {said!r} is no URL of a service.")
+    if (read.url is None) != (read.address is None):
+        raise ConfigurationError(
+            "registry.url and registry.address need each other: where this service is published, and at which address.",
+            hint='address looks like "https://data.example.org".',
+        )
     return read

@@ -36,6 +36,7 @@ from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
+MOST_AT_ONCE = 100_000
 _CHANGED = (NotFoundError, DeniedError, ParameterError, ConflictError, *BODY)
 _ROOM = (*_CHANGED, LimitError, QuotaError)
 
@@ -59,7 +60,7 @@ class Shown(Key):
 
 
 class Several(Asked):
-    entries: list[Published] = Field(max_length=MOST_PAGE, description="what stands below another comes after it")
+    entries: list[Published] = Field(max_length=MOST_AT_ONCE, description="what stands below another comes after it")
     whole: bool = Field(False, description="what else stood below the first entry goes, but for metadata")
 
 
