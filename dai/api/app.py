@@ -21,7 +21,7 @@ from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
 from dai.api.routes import contexts, health, jobs, perform, problems, queries, resources, sessions, streams, wsctx
-from dai.api.routes.registry import changes, entries, sparql
+from dai.api.routes.registry import changes, entries, sparql, uddi
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
@@ -45,6 +45,7 @@ ROUTERS = (
             entries,
             sparql,
             changes,
+            uddi,
             problems,
             health,
         )

@@ -21,15 +21,14 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from dai.errors import ConflictError, DaiError, DocumentError, NotFoundError, ParameterError
-from dai.perform.parser import DocumentLimits, scan
 from dai.security.identity import Caller
 from dai.service.contexts.contexts import Contexts
 from dai.service.contexts.memory import Stored
+from dai.service.soap import SOAP, envelope, opened, tree
 
 NAMESPACE = "http://docs.oasis-open.org/ws-caf/2005/10/wsctx"
 MEDIA_TYPE = "application/vnd.dai.wsctx+xml"
 """Of documents that are contents of activities."""
-_SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 _WSDL = Path(__file__).with_name("wsctx.wsdl")
 _ENVELOPE_BYTES = 16_384
 _FAULTS: tuple[tuple[type[DaiError], str], ...] = (
@@ -56,29 +55,14 @@ class Call:
     context: str | None
 
 
-def parsed(envelope: bytes, most: int) -> Call:
+def parsed(message: bytes, most: int) -> Call:
     """DocumentError for what is no envelope with one call; ``most``: bytes of contents."""
-    root = _tree(envelope, most + _ENVELOPE_BYTES)
-    bodies = [each for each in root if each.tag == f"{{{_SOAP}}}Body"]
-    calls = [each for body in bodies for each in body if isinstance(each.tag, str)]
-    if root.tag != f"{{{_SOAP}}}Envelope" or len(calls) != 1:
-        raise DocumentError("The message is no SOAP 1.1 envelope with one call in its body.")
-    name = etree.QName(calls[0])
-    if name.namespace != NAMESPACE:
-        raise DocumentError(f"The call {name.localname[:100]!r} is not of the namespace {NAMESPACE}.")
-    return Call(name.localname, calls[0], _context(root))
-
-
-def _tree(document: bytes, most: int) -> Any:
-    scan(document, DocumentLimits(bytes=most))
-    try:
-        return etree.fromstring(document, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
-    except etree.XMLSyntaxError as error:
-        raise DocumentError(f"This is not well-formed XML: {error.msg}.") from error
+    root, call = opened(message, NAMESPACE, most + _ENVELOPE_BYTES)
+    return Call(etree.QName(call).localname, call, _context(root))
 
 
 def _context(root: Any) -> str | None:
-    headers = root.findall(f"{{{_SOAP}}}Header/{{{NAMESPACE}}}context")
+    headers = root.findall(f"{{{SOAP}}}Header/{{{NAMESPACE}}}context")
     if not headers:
         return None
     text = (headers[0].findtext(f"{{{NAMESPACE}}}context-identifier") or "").strip()
@@ -104,15 +88,15 @@ class ContextService:
             "setContents": self._set_contents,
         }
 
-    async def answer(self, envelope: bytes, most: int) -> tuple[int, bytes]:
+    async def answer(self, message: bytes, most: int) -> tuple[int, bytes]:
         """Status and message."""
         try:
-            call = parsed(envelope, most)
+            call = parsed(message, most)
             operation = self._operations.get(call.operation)
             if operation is None:
                 known = ", ".join(self._operations)
                 raise DocumentError(f"There is no operation {call.operation[:100]!r}.", hint=f"There are {known}.")
-            return 200, _envelope(await operation(call), NAMESPACE)
+            return 200, envelope(await operation(call), NAMESPACE)
         except DaiError as error:
             return 500, fault(error)
 
@@ -148,11 +132,11 @@ class ContextService:
     async def _get_contents(self, call: Call) -> str:
         stored = await self._activity(call)
         # whoever may replace a document may have put anything there
-        return etree.tostring(_tree(stored.content, len(stored.content)), encoding="unicode")
+        return etree.tostring(tree(stored.content, len(stored.content)), encoding="unicode")
 
     async def _set_contents(self, call: Call) -> str:
         activity = await self._activity(call)
-        kind = _tree(activity.content, len(activity.content)).get("type", "")
+        kind = tree(activity.content, len(activity.content)).get("type", "")
         content = etree.tostring(_contents(kind, call.element))
         await self._wait(self._contexts.replace(activity.id, self._caller, None, content, MEDIA_TYPE))
         return "<contentsSet/>"
@@ -185,16 +169,9 @@ def fault(error: DaiError) -> bytes:
     detail = f'<{name} xmlns="{NAMESPACE}"/>' if name else f'<problem xmlns="urn:dai:problem">{error.code}</problem>'
     side = "Client" if error.status < 500 else "Server"
     text = escape(str(error) or error.title)
-    return _envelope(
+    return envelope(
         f"<s:Fault><faultcode>s:{side}</faultcode><faultstring>{text}</faultstring><detail>{detail}</detail></s:Fault>"
     )
-
-
-def _envelope(body: str, namespace: str = "") -> bytes:
-    """``namespace``: of names without a prefix. Those of a fault have none."""
-    default = f' xmlns="{namespace}"' if namespace else ""
-    declaration = '<?xml version="1.0" encoding="UTF-8"?>'
-    return f'{declaration}\n<s:Envelope xmlns:s="{_SOAP}"><s:Body{default}>{body}</s:Body></s:Envelope>'.encode()
 
 
 def _contents(kind: str, of: Any = None) -> Any:

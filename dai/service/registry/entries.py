@@ -77,8 +77,9 @@ class Metadata:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """``properties``: texts, numbers, truth values, ``{"uri": …}`` and lists of these by their names, words or IRIs.
-    ``implements``: keys of tModels. Times are seconds since 1970; ``expires``: until when its lease holds; then it
-    is deleted or, with ``deprecates``, marked as deprecated. ``readers``: who sees it, as in a policy."""
+    ``implements``: keys of tModels; ``details``: what else UDDI says of it. Times are seconds since 1970; ``expires``:
+    until when its lease holds; then it is deleted or, with ``deprecates``, marked as deprecated. ``readers``: who sees
+    it, as in a policy."""
 
     key: str
     kind: str
@@ -91,6 +92,7 @@ class Entry:
     properties: Mapping[str, Any] = field(default_factory=dict)
     metadata: Metadata | None = None
     implements: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
     readers: tuple[str, ...] = EVERYBODY
     published: float = 0.0
     modified: float = 0.0

@@ -1,0 +1,137 @@
+"""What the find operations find: names, bags and qualifiers (UDDI 2.04 API, appendix E)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+from dai.plugins import nearest
+from dai.security.identity import Caller
+from dai.service.registry.entries import Entry, Reference
+from dai.service.registry.mirror import Mirror
+from dai.service.registry.uddi.faults import Refused
+from dai.service.registry.uddi.structures import below, iri, references
+
+QUALIFIERS = (
+    "exactNameMatch",
+    "caseSensitiveMatch",
+    "sortByNameAsc",
+    "sortByNameDesc",
+    "sortByDateAsc",
+    "sortByDateDesc",
+    "orLikeKeys",
+    "orAllKeys",
+    "andAllKeys",
+    "combineCategoryBags",
+    "serviceSubset",
+)
+_AGAINST = (
+    ("sortByNameAsc", "sortByNameDesc"),
+    ("sortByDateAsc", "sortByDateDesc"),
+    ("orAllKeys", "andAllKeys"),
+    ("orLikeKeys", "andAllKeys"),
+    ("orLikeKeys", "orAllKeys"),
+    ("combineCategoryBags", "serviceSubset"),
+)
+"""Which exclude each other."""
+
+
+class Search:
+    """What a find operation asks for. Refused for qualifiers that are none, or exclude each other."""
+
+    def __init__(self, mirror: Mirror, caller: Caller, kind: str, asked: dict[str, Any]) -> None:
+        self._mirror, self._caller, self._kind = mirror, caller, kind
+        self.qualifiers = frozenset(asked.get("findQualifiers", {}).get("findQualifier", []))
+        for each in self.qualifiers - set(QUALIFIERS):
+            hint = nearest(each, list(QUALIFIERS))
+            raise Refused("E_unsupported", f"There is no find qualifier {each[:100]!r}. {hint}")
+        for pair in _AGAINST:
+            if self.qualifiers >= set(pair):
+                raise Refused("E_unsupported", f"The find qualifiers {pair[0]} and {pair[1]} exclude each other.")
+        names = asked.get("name", [])
+        self._names = [each["text"] for each in (names if isinstance(names, list) else [names]) if each.get("text")]
+        self._categories = references(asked.get("categoryBag", {}).get("keyedReference", []))
+        self._identifiers = references(asked.get("identifierBag", {}).get("keyedReference", []))
+        self._tmodels = [iri(each) for each in asked.get("tModelBag", {}).get("tModelKey", []) if each]
+        self._urls = {each.get("text", "") for each in asked.get("discoveryURLs", {}).get("discoveryURL", [])}
+
+    def found(self, among: Iterable[str] | None = None) -> list[Entry]:
+        """In the order that the qualifiers say. ``among``: keys of the entries that come into question."""
+        keys = self._keys() if among is None else among
+        fitting = [each for each in self._mirror.shown(set(keys), self._caller) if self._fits(each)]
+        for_dates = 1 if "sortByDateAsc" in self.qualifiers else -1 if "sortByDateDesc" in self.qualifiers else 0
+        if for_dates:
+            fitting.sort(key=lambda each: for_dates * each.modified)
+        by_name = {"sortByNameAsc", "sortByNameDesc"} & self.qualifiers
+        if by_name or not for_dates:
+            fitting.sort(key=lambda each: self._cased(each.name), reverse="sortByNameDesc" in self.qualifiers)
+        return fitting
+
+    def _keys(self) -> set[str]:
+        """A few that all that fit are among."""
+        beginnings = [each.partition("%")[0] for each in self._names]
+        if self._names and all(beginnings):
+            return {key for each in beginnings for key in self._mirror.named(self._kind, each)}
+        return self._mirror.having(("kind", self._kind))
+
+    def _fits(self, entry: Entry) -> bool:
+        return (
+            (not self._names or any(self._pattern.fullmatch(self._cased(name)) for name, _ in entry.names))
+            and self._in_bag(self._categories, self._categorized(entry), every="orAllKeys" not in self.qualifiers)
+            and self._in_bag(self._identifiers, entry.identifiers, every="andAllKeys" in self.qualifiers)
+            and self._implemented(entry)
+            and (not self._urls or bool(self._urls & set(_urls(entry))))
+        )
+
+    def _cased(self, name: str) -> str:
+        return name if "caseSensitiveMatch" in self.qualifiers else name.casefold()
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Of all names. % is any text, and stands behind a name, unless it is to match exactly."""
+        end = "" if "exactNameMatch" in self.qualifiers else ".*"
+        names = [".*".join(map(re.escape, self._cased(each).split("%"))) + end for each in self._names]
+        return re.compile("|".join(names), re.DOTALL)
+
+    def _categorized(self, entry: Entry) -> Sequence[Reference]:
+        if entry.kind != "business" or not self.qualifiers & {"combineCategoryBags", "serviceSubset"}:
+            return entry.categories
+        services = [ref for each in below(self._mirror, entry, "service", self._caller) for ref in each.categories]
+        return services if "serviceSubset" in self.qualifiers else [*entry.categories, *services]
+
+    def _in_bag(self, wanted: Sequence[Reference], there: Sequence[Reference], *, every: bool) -> bool:
+        if not wanted:
+            return True
+        fits = [any(_same(each, other) for other in there) for each in wanted]
+        if "orLikeKeys" in self.qualifiers:
+            groups: dict[str, bool] = {}
+            for each, fit in zip(wanted, fits, strict=True):
+                groups[each.tmodel] = groups.get(each.tmodel, False) or fit
+            return all(groups.values())
+        return all(fits) if every else any(fits)
+
+    def _implemented(self, entry: Entry) -> bool:
+        """Whether it, or something below it, is a binding that implements the tModels."""
+        if not self._tmodels:
+            return True
+        bindings = [entry]
+        for kind in ("service", "binding"):
+            bindings += [low for each in bindings for low in below(self._mirror, each, kind, self._caller)]
+        enough = any if "orAllKeys" in self.qualifiers else all
+        return any(
+            enough(wanted in each.implements for wanted in self._tmodels) for each in bindings if each.kind == "binding"
+        )
+
+
+def _same(wanted: Reference, there: Reference) -> bool:
+    """Names count only where no taxonomy says what the values mean."""
+    if (wanted.tmodel, wanted.value) != (there.tmodel, there.value):
+        return False
+    return bool(wanted.tmodel) or wanted.name == there.name
+
+
+def _urls(entry: Entry) -> Iterable[str]:
+    for each in entry.details.get("discoveryURLs", {}).get("discoveryURL", []):
+        yield each.get("text", "")
