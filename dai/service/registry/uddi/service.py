@@ -51,9 +51,7 @@ async def answer(access: Access, part: str, message: bytes, most: int) -> tuple[
         asked = read(element)
         if asked.get("generic") != "2.0":
             raise Refused("E_unrecognizedVersion", 'This is UDDI version 2: generic="2.0".')
-        work: Callable[..., Coroutine[Any, Any, dict[str, Any]]] = _OPERATIONS[name.partition("_")[0]]
-        if name in _APART:
-            work = _APART[name]
+        work = _APART.get(name) or _OPERATIONS[name.partition("_")[0]]
         said = await work(access, name, asked)
         return 200, envelope(write(ANSWERS[name], {"generic": "2.0", "operator": OPERATOR, **said}), NAMESPACE)
     except DaiError as error:
