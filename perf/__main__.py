@@ -25,6 +25,7 @@ BENCHMARKS = {
     "contexts": "blocks without their static part, and the store of their contexts",
     "memory": "memory against rows and block sizes",
     "replicas": "a replica catalog and index by the published method",
+    "registry": "a registry by the published method",
     "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",
     "users": "concurrent users: percentiles and saturation",
     "workers": "N processes as one service against one",
