@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from dai.config import RegistryConfig
 from dai.errors import ConflictError, DaiError, DeniedError, NotFoundError, ParameterError, QuotaError, TooLargeError
 from dai.security.identity import Caller
-from dai.service.registry import operations
+from dai.service.registry import database, operations
 from dai.service.registry.database import DELETED, MODIFIED, PUBLISHED, RENEWED
 from dai.service.registry.entries import EVERYBODY, METADATA, Entry, Metadata
 from dai.service.registry.operations import Publication
@@ -321,3 +321,19 @@ def test_a_thousand_leases_are_renewed_at_once(tmp_path: Path) -> None:
     with registry.reading() as mirror:
         assert not mirror.entries
     registry.close()
+
+
+def test_old_changes_are_forgotten_and_who_is_behind_reads_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "KEPT", 10)
+    config = RegistryConfig(store=f"sqlite:///{tmp_path / 'registry.db'}")
+    registry, behind = Registry(config), Registry(config)
+    publish(registry, *(entry(f"urn:{each}") for each in range(1500)))
+    registry.reap()
+    assert registry.changes(0, 2000) is None
+    kept = registry.changes(1490, 2000)
+    assert kept is not None
+    assert [each.number for each in kept] == list(range(1491, 1501))
+    with behind.reading() as mirror:
+        assert len(mirror.entries) == 1500
+    registry.close()
+    behind.close()

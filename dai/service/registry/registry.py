@@ -20,6 +20,8 @@ from dai.service.registry.draft import Draft
 from dai.service.registry.mirror import Mirror
 
 T = TypeVar("T")
+FORGOTTEN = 1000
+"""Old changes are forgotten when there are so many new ones."""
 _BEGAN = time.time() - time.monotonic()
 
 
@@ -38,6 +40,7 @@ class Registry:
         self._lock = threading.RLock()
         number = self._database.last()
         self._mirror = Mirror(self._database.entries(), number)
+        self._forgotten = 0
         self.listeners: list[Callable[[], None]] = []
         """Called when something has changed, by whatever thread."""
         self._writer = GroupCommit("registry", self._transaction)
@@ -110,8 +113,9 @@ class Registry:
         """To be called regularly: ends leases, forgets old changes, and tells of what others have changed."""
         with self.reading() as mirror:
             number = mirror.number
-        if number % 1000 == 0:
+        if number - self._forgotten >= FORGOTTEN:
             self._database.forget()
+            self._forgotten = number
 
     def _tell(self) -> None:
         for each in list(self.listeners):
