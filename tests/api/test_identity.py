@@ -51,6 +51,10 @@ OPERATIONS = sorted(
 )
 HEADS = sorted({each.path for each in create_app().routes if "HEAD" in each.methods})  # type: ignore[attr-defined]
 """What answers with a head alone, too."""
+SOAP = {
+    "/wsctx": '<begin xmlns="http://docs.oasis-open.org/ws-caf/2005/10/wsctx"/>',
+    "/registry/uddi/{part}": '<find_service xmlns="urn:uddi-org:api_v2" generic="2.0"><name>a</name></find_service>',
+}
 METHODS = ("token", "jwt", "signature", "certificate")
 ISSUER = "https://login.example.org"
 UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImF1ZCI6ImRhaSIsImV4cCI6OTk5OTk5OTk5OX0."
@@ -133,6 +137,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
         {"book": {"url": book}, "other": {"url": book}},
         identity=identity,
         replicas={"catalog": "sqlite:///replicas.db"},
+        registry={"store": "sqlite:///registry.db"},
     )
     with background(config) as running:
         tokens = {}
@@ -163,7 +168,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
         assert broken.status_code == 400
         service.hers = {
             "session": session, "job": id, "stream": "out", "number": "0", "output": "result", "request": "her-request",
-            "resource": "book", "context": context,
+            "resource": "book", "context": context, "part": "inquiry",
         }  # fmt: skip
         yield service
 
@@ -178,10 +183,9 @@ def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) ->
         body = {"data": {"PHASE": "ABORT"}}
     elif path.endswith("/destruction"):
         body = {"data": {"DESTRUCTION": "2001-01-01T00:00:00Z"}}
-    elif path.endswith("/wsctx") and method == "POST":
-        begin = '<begin xmlns="http://docs.oasis-open.org/ws-caf/2005/10/wsctx"/>'
+    elif path in SOAP and method == "POST":
         envelope = (
-            f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{begin}</e:Body></e:Envelope>'
+            f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{SOAP[path]}</e:Body></e:Envelope>'
         )
         body = {"content": envelope, "headers": {"Content-Type": "text/xml"}}
     elif method in ("PATCH", "PUT"):
@@ -202,10 +206,12 @@ def theirs(known: Known) -> tuple[object, ...]:
         for each in service.sessions.all()
     ]
     assert service.replicas is not None
+    assert service.registry is not None
     return (
         jobs,
         sessions,
         (service.replicas.catalog.counts(), service.replicas.told_indexes(), service.replicas.index.counts()),
+        service.registry.number(),
         [each for each, _ in service.contexts.listed(Caller("root", administrator=True)) if each.owner == "alice"],
         [(each.acknowledged, each.expected) for s in service.sessions.all() for _, _, each in s.streams()],
     )
@@ -258,10 +264,10 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
             other = asked(limited, method, path, known.hers | {"resource": "other"})
         assert (refused.status_code, refused.json()["type"]) == (403, "denied")
         assert other.status_code == answer.status_code < 400
-    elif path.startswith("/replicas"):
+    elif path.startswith(("/replicas", "/registry")):
         with known.client("limited") as limited:
             assert asked(limited, method, path, known.hers).status_code == 403
-        changes = method != "GET" and not path.endswith("/query")
+        changes = method != "GET" and not path.endswith(("/query", "/sparql", "/{part}"))
         assert (answer.status_code == 403) is changes, "without a policy everybody reads and nobody changes"
         assert answer.status_code < 500
     elif path == "/metrics":
