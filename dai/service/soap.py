@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from dai.errors import DocumentError
+from dai.errors import DaiError, DocumentError
 from dai.perform.parser import DocumentLimits, scan
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
@@ -39,3 +40,12 @@ def envelope(body: str, namespace: str = "") -> bytes:
     default = f' xmlns="{namespace}"' if namespace else ""
     declaration = '<?xml version="1.0" encoding="UTF-8"?>'
     return f'{declaration}\n<s:Envelope xmlns:s="{SOAP}"><s:Body{default}>{body}</s:Body></s:Envelope>'.encode()
+
+
+def fault(error: DaiError, detail: str) -> bytes:
+    """``detail``: XML."""
+    side = "Client" if error.status < 500 else "Server"
+    text = escape(str(error))
+    return envelope(
+        f"<s:Fault><faultcode>s:{side}</faultcode><faultstring>{text}</faultstring><detail>{detail}</detail></s:Fault>"
+    )

@@ -251,6 +251,11 @@ def saved(kind: str, entity: str) -> str:
     return f'<save_{kind} generic="2.0">{entity}</save_{kind}>'
 
 
+STATUS = '<get_assertionStatusReport generic="2.0"><completionStatus>{}</completionStatus></get_assertionStatusReport>'
+RELATED = (
+    f'<{{0}}_publisherAssertions generic="2.0"><publisherAssertion><fromKey>{T1[5:]}</fromKey><toKey>{T2[5:]}</toKey>'
+    f'<keyedReference tModelKey="{T1}" keyValue="a"/></publisherAssertion></{{0}}_publisherAssertions>'
+)
 ENTITY = '<businessEntity businessKey="{}"><name>a</name></businessEntity>'
 SERVICE = '<businessService serviceKey="" businessKey="0"><name>a</name></businessService>'
 
@@ -262,7 +267,12 @@ SERVICE = '<businessService serviceKey="" businessKey="0"><name>a</name></busine
         ("inquiry", qualified("orAllKeys", "andAllKeys"), 10050, "exclude each other"),
         ("inquiry", '<find_business generic="1.0"/>', 10040, "version 2"),
         ("inquiry", '<save_business generic="2.0"/>', 10050, "no operation save_business"),
-        ("inquiry", '<find_relatedBusinesses generic="2.0"/>', 10050, "no operation"),
+        ("inquiry", '<find_relatedBusinesses generic="2.0"/>', 10210, "no key"),
+        ("inquiry", f'<find_service generic="2.0">{"<name>a</name>" * 6}</find_service>', 10030, "5 may be"),
+        ("inquiry", f'<find_service generic="2.0"><name>{"a" * 256}</name></find_service>', 10020, "255"),
+        ("publication", STATUS.format("status:lost"), 30100, "status:complete"),
+        ("publication", RELATED.format("delete"), 30000, "not related"),
+        ("publication", RELATED.format("add"), 10210, "no business"),
         ("inquiry", got("service", "nothing"), 10210, "no key"),
         ("inquiry", got("tModel", T1), 10210, T1),
         ("inquiry", '<find_business generic="2.0"><colour/></find_business>', 10500, "may not stand in"),
@@ -293,6 +303,57 @@ def test_clients_that_say_things_in_other_ways(uddi: Background, publication: An
     _, answer = call(uddi.url, whole.format(2))
     assert answer.find(f".//{U}businessList").get("truncated") == "true"
     assert len(list(answer.iter(f"{U}businessInfo"))) == 2
+
+
+def test_businesses_are_related_when_both_owners_say_so(served: Background, known: Known) -> None:
+    alice, bob = (client(served.url, "publication", known(each).headers["Authorization"]) for each in ("alice", "bob"))
+    asking = client(served.url, "inquiry", known("bob").headers["Authorization"])
+    mine, yours = business(alice, "Mine").businessKey, business(bob, "Yours").businessKey
+
+    def assertion(value: str, start: str = mine, end: str = yours) -> dict[str, Any]:
+        return {"fromKey": start, "toKey": end, "keyedReference": bag((T1, value))["keyedReference"][0]}
+
+    def states(of: Any, **more: str) -> list[tuple[str, str, str | None, str | None]]:
+        report = of.get_assertionStatusReport(generic="2.0", authInfo="", **more)
+        return [
+            (each.completionStatus, each.keyedReference.keyValue, each.keysOwned.fromKey, each.keysOwned.toKey)
+            for each in report.assertionStatusItem
+        ]
+
+    def related(key: str = mine, **more: Any) -> list[tuple[str, str, list[str]]]:
+        found = asking.find_relatedBusinesses(generic="2.0", businessKey=key, **more).relatedBusinessInfos
+        return [
+            (each.name[0]._value_1, one.direction, [ref.keyValue for ref in one.keyedReference])
+            for each in (found.relatedBusinessInfo if found else [])
+            for one in each.sharedRelationships
+        ]
+
+    said = {"generic": "2.0", "authInfo": ""}
+    assert alice.add_publisherAssertions(**said, publisherAssertion=[assertion("parent")]).result[0].errno == "0"
+    assert states(alice) == [("status:toKey_incomplete", "parent", mine, None)]
+    assert states(bob) == [("status:toKey_incomplete", "parent", None, yours)]
+    assert related() == []
+    bob.add_publisherAssertions(**said, publisherAssertion=[assertion("parent"), assertion("peer")])
+    assert states(bob, completionStatus="status:complete") == [("status:complete", "parent", None, yours)]
+    assert states(bob, completionStatus="status:fromKey_incomplete")[0][1] == "peer"
+    assert related() == [("Yours", "fromKey", ["parent"])]
+    assert related(yours) == [("Mine", "toKey", ["parent"])]
+    assert related(keyedReference=assertion("peer")["keyedReference"]) == []
+    now = bob.set_publisherAssertions(**said, publisherAssertion=[assertion("peer")]).publisherAssertion
+    assert [each.keyedReference.keyValue for each in now] == ["peer"]
+    assert related() == []
+    alice.add_publisherAssertions(**said, publisherAssertion=[assertion("peer")])
+    assert related() == [("Yours", "fromKey", ["peer"])]
+    alice.delete_publisherAssertions(**said, publisherAssertion=[assertion("peer")])
+    assert related() == []
+    (left,) = alice.get_publisherAssertions(**said).publisherAssertion
+    assert left.keyedReference.keyValue == "parent"
+    other = business(bob, "Third").businessKey
+    bob.add_publisherAssertions(**said, publisherAssertion=[assertion("own", yours, other)])
+    assert related(other) == [("Yours", "toKey", ["own"])], "who owns both says it once"
+    with pytest.raises(Fault) as refused:
+        alice.add_publisherAssertions(**said, publisherAssertion=[assertion("not mine", yours, other)])
+    assert refused.value.detail.find(f".//{U}result").get("errno") == "10140"
 
 
 def test_what_belongs_to_somebody_else_is_a_mismatch_of_users(served: Background, known: Known) -> None:

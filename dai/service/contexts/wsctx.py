@@ -22,6 +22,7 @@ from lxml import etree
 
 from dai.errors import ConflictError, DaiError, DocumentError, NotFoundError, ParameterError
 from dai.security.identity import Caller
+from dai.service import soap
 from dai.service.contexts.contexts import Contexts
 from dai.service.contexts.memory import Stored
 from dai.service.soap import SOAP, envelope, opened, tree
@@ -167,11 +168,7 @@ def fault(error: DaiError) -> bytes:
     """A SOAP fault; ``detail`` names the fault of WS-Context, or else the code of the error."""
     name = next((name for kind, name in _FAULTS if isinstance(error, kind)), None)
     detail = f'<{name} xmlns="{NAMESPACE}"/>' if name else f'<problem xmlns="urn:dai:problem">{error.code}</problem>'
-    side = "Client" if error.status < 500 else "Server"
-    text = escape(str(error) or error.title)
-    return envelope(
-        f"<s:Fault><faultcode>s:{side}</faultcode><faultstring>{text}</faultstring><detail>{detail}</detail></s:Fault>"
-    )
+    return soap.fault(error, detail)
 
 
 def _contents(kind: str, of: Any = None) -> Any:

@@ -222,6 +222,9 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
         yield ("identifier", reference.tmodel, reference.value)
     for each in entry.implements:
         yield ("tmodel", each)
+    if entry.kind == "assertion":
+        for name in ("from", "to"):
+            yield ("related", str(entry.properties.get(name)))
     if entry.metadata is not None:
         yield ("metadata", entry.metadata.type)
         if entry.metadata.form != "rdf":

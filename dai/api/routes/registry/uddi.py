@@ -14,8 +14,9 @@ from dai.api.requests.route import Route
 from dai.api.responses import answer
 from dai.api.routes.registry.common import BODY, Reading
 from dai.errors import DeniedError, NotFoundError, SlowRequestError
+from dai.service.registry.uddi.elements import xml_schema
 from dai.service.registry.uddi.service import answer as answered
-from dai.service.registry.uddi.types import wsdl, xml_schema
+from dai.service.registry.uddi.types import PORTS
 
 XML = "text/xml"
 MOST = 4 << 20
@@ -40,7 +41,7 @@ async def get_uddi_schema(book: Reading) -> Response:
     responses=answers(NotFoundError, DeniedError, ok={200: {"content": {XML: {}}}}),
 )
 async def get_uddi_wsdl(request: Request, book: Reading, part: Part) -> Response:
-    return answer(wsdl(part, str(request.url.replace(query=""))), XML)
+    return answer(PORTS[part].wsdl(str(request.url.replace(query=""))), XML)
 
 
 @router.post(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from xml.sax.saxutils import escape
 
 from dai.errors import (
     BusyError,
@@ -16,9 +15,9 @@ from dai.errors import (
     QuotaError,
     TooLargeError,
 )
+from dai.service import soap
 from dai.service.registry.uddi.structures import OPERATOR
-from dai.service.registry.uddi.types import NAMESPACE, write
-from dai.service.soap import envelope
+from dai.service.registry.uddi.types import UDDI
 
 
 class Refused(DaiError):
@@ -32,13 +31,18 @@ class Refused(DaiError):
 
 
 ERRORS = {
+    "E_nameTooLong": 10020,
+    "E_tooManyOptions": 10030,
     "E_unrecognizedVersion": 10040,
     "E_unsupported": 10050,
+    "E_authTokenRequired": 10120,
     "E_userMismatch": 10140,
     "E_accountLimitExceeded": 10160,
     "E_invalidKeyPassed": 10210,
     "E_busy": 10400,
     "E_fatalError": 10500,
+    "E_assertionNotFound": 30000,
+    "E_invalidCompletionStatus": 30100,
 }
 _CODES: tuple[tuple[type[DaiError], str], ...] = (
     (NotFoundError, "E_invalidKeyPassed"),
@@ -55,14 +59,9 @@ _CODES: tuple[tuple[type[DaiError], str], ...] = (
 def fault(error: DaiError) -> bytes:
     code = error.named if isinstance(error, Refused) else "E_fatalError"
     code = next((each for kind, each in _CODES if isinstance(error, kind)), code)
-    side = "Client" if error.status < 500 else "Server"
     info = {"errCode": code, "text": str(error) or error.title}
-    told = write("dispositionReport", report(ERRORS[code], info))
-    told = told.replace("<dispositionReport", f'<dispositionReport xmlns="{NAMESPACE}"', 1)
-    text = escape(error.detail or error.title)
-    return envelope(
-        f"<s:Fault><faultcode>s:{side}</faultcode><faultstring>{text}</faultstring><detail>{told}</detail></s:Fault>"
-    )
+    told = UDDI.message("dispositionReport", report(ERRORS[code], info))
+    return soap.fault(error, told)
 
 
 def report(number: int, info: dict[str, str]) -> dict[str, Any]:

@@ -38,6 +38,17 @@ _AGAINST = (
 """Which exclude each other."""
 
 
+MOST = 1000
+"""Entries in one answer."""
+MOST_NAMES, MOST_NAME = 5, 255
+
+
+def most_of(asked: dict[str, Any]) -> int:
+    """How many entries the answer may have. What is no number, or less than 1, is no limit."""
+    rows = asked.get("maxRows", "")
+    return min(int(rows), MOST) if rows.isdecimal() and len(rows) < 10 and int(rows) else MOST
+
+
 class Search:
     """What a find operation asks for. Refused for qualifiers that are none, or exclude each other."""
 
@@ -52,6 +63,10 @@ class Search:
                 raise Refused("E_unsupported", f"The find qualifiers {pair[0]} and {pair[1]} exclude each other.")
         names = asked.get("name", [])
         self._names = [each["text"] for each in (names if isinstance(names, list) else [names]) if each.get("text")]
+        if len(self._names) > MOST_NAMES:
+            raise Refused("E_tooManyOptions", f"{len(self._names)} names are asked for; {MOST_NAMES} may be.")
+        if any(len(each) > MOST_NAME for each in self._names):
+            raise Refused("E_nameTooLong", f"A name that is asked for has more than {MOST_NAME} characters.")
         self._categories = references(asked.get("categoryBag", {}).get("keyedReference", []))
         self._identifiers = references(asked.get("identifierBag", {}).get("keyedReference", []))
         self._tmodels = [iri(each) for each in asked.get("tModelBag", {}).get("tModelKey", []) if each]

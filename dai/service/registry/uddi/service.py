@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from lxml import etree
 
-from dai.errors import DaiError, NotFoundError
+from dai.errors import DaiError, DeniedError, NotFoundError
 from dai.security.identity import Caller
 from dai.service.registry import operations
+from dai.service.registry.access import Access
 from dai.service.registry.draft import Draft
 from dai.service.registry.entries import Entry
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.operations import Publication
-from dai.service.registry.registry import Registry
-from dai.service.registry.uddi import structures
+from dai.service.registry.uddi import assertions, structures
 from dai.service.registry.uddi.faults import Refused, fault, report
-from dai.service.registry.uddi.finding import Search
+from dai.service.registry.uddi.finding import Search, most_of
 from dai.service.registry.uddi.structures import KINDS, OPERATOR, entries, iri
-from dai.service.registry.uddi.types import ANSWERS, INQUIRY, NAMESPACE, PUBLICATION, read, write
+from dai.service.registry.uddi.types import NAMESPACE, PORTS, UDDI
 from dai.service.soap import envelope, opened
 
-T = TypeVar("T")
 _NAMES = {"business": "business", "service": "service", "binding": "binding", "tModel": "tmodel"}
 """Kinds by what operations call them."""
-MOST = 1000
-"""Entries in one answer."""
-
-
-class Access(Protocol):
-    """The registry for a caller, as a face has it."""
-
-    registry: Registry
-    caller: Caller
-
-    def may(self, work: str, what: str) -> None: ...
-    async def read(self, work: Callable[[Mirror], T]) -> T: ...
-    async def change(self, operation: Callable[[Draft], T]) -> T: ...
 
 
 async def answer(access: Access, part: str, message: bytes, most: int) -> tuple[int, bytes]:
@@ -46,22 +32,25 @@ async def answer(access: Access, part: str, message: bytes, most: int) -> tuple[
     try:
         _, element = opened(message, NAMESPACE, most)
         name = etree.QName(element).localname
-        if name not in (INQUIRY if part == "inquiry" else PUBLICATION):
+        port = PORTS[part]
+        if name not in port.calls:
             raise Refused("E_unsupported", f"There is no operation {name[:100]} at the address of {part}.")
-        asked = read(element)
+        asked = UDDI.read(element)
         if asked.get("generic") != "2.0":
             raise Refused("E_unrecognizedVersion", 'This is UDDI version 2: generic="2.0".')
         work = _APART.get(name) or _OPERATIONS[name.partition("_")[0]]
         said = await work(access, name, asked)
-        return 200, envelope(write(ANSWERS[name], {"generic": "2.0", "operator": OPERATOR, **said}), NAMESPACE)
+        return 200, envelope(UDDI.message(port.calls[name], {"generic": "2.0", "operator": OPERATOR, **said}))
+    except DeniedError as error:
+        # without credentials there is nobody to whom it could belong
+        return 500, fault(error if access.caller.name else Refused("E_authTokenRequired", str(error)))
     except DaiError as error:
         return 500, fault(error)
 
 
 async def _find(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     kind = _NAMES[name.partition("_")[2]]
-    rows = asked.get("maxRows", "")
-    most = min(int(rows), MOST) if rows.isdecimal() and len(rows) < 10 and int(rows) else MOST
+    most = most_of(asked)
 
     def find(mirror: Mirror) -> dict[str, Any]:
         search = Search(mirror, access.caller, kind, asked)
@@ -204,4 +193,10 @@ _APART: dict[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {
     "get_authToken": _token,
     "discard_authToken": _token,
     "get_registeredInfo": _registered,
+    "find_relatedBusinesses": assertions.related,
+    "add_publisherAssertions": assertions.add,
+    "delete_publisherAssertions": assertions.delete,
+    "get_publisherAssertions": assertions.own,
+    "set_publisherAssertions": assertions.replace_all,
+    "get_assertionStatusReport": assertions.status,
 }

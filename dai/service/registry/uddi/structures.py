@@ -98,7 +98,7 @@ def structure(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
         said["description"] = _said(entry.descriptions)
     for name, bag in (("categoryBag", entry.categories), ("identifierBag", entry.identifiers)):
         if bag and not (name == "identifierBag" and entry.kind == "service"):
-            said[name] = {"keyedReference": [_reference(each) for each in bag]}
+            said[name] = {"keyedReference": [reference(each) for each in bag]}
     match entry.kind:
         case "business":
             said |= {"operator": OPERATOR, "authorizedName": entry.owner}
@@ -128,10 +128,12 @@ def below(mirror: Mirror, entry: Entry, kind: str, caller: Caller) -> list[Entry
 
 def business_info(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
     services = [service_info(each) for each in below(mirror, entry, "service", caller)]
-    info: dict[str, Any] = {"businessKey": key_of(entry.key), "name": _said(entry.names)}
-    if entry.descriptions:
-        info["description"] = _said(entry.descriptions)
-    return info | {"serviceInfos": {"serviceInfo": services}}
+    return {"businessKey": key_of(entry.key), **texts_of(entry), "serviceInfos": {"serviceInfo": services}}
+
+
+def texts_of(entry: Entry) -> dict[str, Any]:
+    said = {"name": _said(entry.names)}
+    return said | {"description": _said(entry.descriptions)} if entry.descriptions else said
 
 
 def service_info(entry: Entry) -> dict[str, Any]:
@@ -146,7 +148,7 @@ def _said(texts: Iterable[Text]) -> list[dict[str, str]]:
     return [{"text": text, "lang": language} for text, language in texts]
 
 
-def _reference(each: Reference) -> dict[str, str]:
+def reference(each: Reference) -> dict[str, str]:
     tmodel = key_of(each.tmodel, tmodel=True) if each.tmodel else ""
     return {"tModelKey": tmodel, "keyName": each.name, "keyValue": each.value}
 
