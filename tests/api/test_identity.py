@@ -184,9 +184,7 @@ def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) ->
     elif path.endswith("/destruction"):
         body = {"data": {"DESTRUCTION": "2001-01-01T00:00:00Z"}}
     elif path in SOAP and method == "POST":
-        envelope = (
-            f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{SOAP[path]}</e:Body></e:Envelope>'
-        )
+        envelope = f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{SOAP[path]}</e:Body></e:Envelope>'
         body = {"content": envelope, "headers": {"Content-Type": "text/xml"}}
     elif method in ("PATCH", "PUT"):
         body = {"json": {}} if method == "PATCH" else {"content": b"x", "headers": {"Content-Type": "text/plain"}}
