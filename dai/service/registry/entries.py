@@ -31,7 +31,7 @@ KINDS: Mapping[str, frozenset[str | None]] = {
         "evaluator": "service",
         "interface": "- service",
         "operation": "interface",
-        "part": "operation",
+        "part": "interface operation",
         "assertion": "business",
     }.items()
 }

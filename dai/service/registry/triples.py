@@ -140,6 +140,32 @@ def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:
         yield named(each.subject), each.predicate, named(each.object)
 
 
+_LANGUAGES = {
+    "": "TURTLE", "TURTLE": "TURTLE", "N3": "TURTLE", "N-TRIPLE": "N_TRIPLES", "N-TRIPLES": "N_TRIPLES",
+    "RDF/XML": "RDF_XML", "RDF/XML-ABBREV": "RDF_XML",
+}  # fmt: skip
+"""Formats by the names that programs of 2004 give them."""
+
+
+def about_itself(text: str, language: str, base: str, resource: str) -> str:
+    """RDF about a resource as Turtle about ``<>``, in an order of its own. DataError for what cannot be read."""
+    ox = oxigraph()
+    if language.upper() not in _LANGUAGES:
+        raise DataError(
+            f"RDF in {language[:100]!r} is not read.", hint=f"These are: {', '.join(filter(None, _LANGUAGES))}."
+        )
+    try:
+        found = list(ox.parse(text, format=getattr(ox.RdfFormat, _LANGUAGES[language.upper()]), base_iri=base or None))
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"The triples are not {language or 'Turtle'}: {error}.") from error
+
+    def written(term: Any) -> str:
+        return "<>" if isinstance(term, ox.NamedNode) and term.value == resource else str(term)
+
+    lines = (f"{written(each.subject)} {each.predicate} {written(each.object)} ." for each in found)
+    return "\n".join(sorted(lines))
+
+
 def check_rdf(entry: Entry) -> None:
     """DataError for a value that is not RDF, or that says something of others than itself."""
     ox = oxigraph()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,12 +13,17 @@ from pydantic import Field
 from dai.api.dependencies import TheCaller, TheService
 from dai.api.requests.parameters import WHOLE, Asked
 from dai.api.service import Service
-from dai.errors import DataError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
+from dai.config import DeliveryConfig
+from dai.errors import DataError, DeniedError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
+from dai.perform.delivery.addresses import allowed
+from dai.perform.delivery.http import got
 from dai.security.identity import Caller
 from dai.service.registry.draft import Draft
 from dai.service.registry.entries import EVERYBODY, Entry, Metadata, Reference, Text, new_key
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.registry import Registry
+from dai.service.registry.sparql.process import SOLUTIONS
+from dai.streams.cancellation import Cancellation
 
 T = TypeVar("T")
 MOST_BODY = 32 << 20
@@ -52,8 +58,29 @@ class Book:
 
         return await self.run(reading)
 
+    async def query(self, sparql: str) -> bytes:
+        await self.run(self.registry.settle)
+        answer = await self.run(self.service.registry_queries.answer, sparql, self.caller, SOLUTIONS[:1])
+        return answer.body
+
+    async def fetch(self, url: str, most: int) -> str:
+        config = dataclasses.replace(self.service.config.delivery, bytes=most)
+        return await self.run(_fetched, url, config)
+
     async def change(self, operation: Callable[[Draft], T]) -> T:
         return await asyncio.wrap_future(self.registry.submit(operation))
+
+
+def _fetched(url: str, config: DeliveryConfig) -> str:
+    address = allowed(url, config)
+    if address.scheme not in ("http", "https"):
+        raise DeniedError("Documents are fetched by http and https.")
+    with got(address, config, Cancellation()) as (_, blocks):
+        data = b"".join(blocks)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DataError("The document is not UTF-8.") from error
 
 
 async def _reading(service: TheService, caller: TheCaller) -> Book:

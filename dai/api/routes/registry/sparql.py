@@ -1,8 +1,8 @@
-"""``/registry/sparql``: the SPARQL 1.1 protocol, queries alone."""
+"""``/registry/sparql``: the SPARQL 1.1 protocol, queries alone; and queries in RDQL."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -25,17 +25,20 @@ from dai.errors import (
     TooLargeError,
 )
 from dai.service.registry.sparql.process import SOLUTIONS, TRIPLES
+from dai.service.registry.sparql.rdql import sparql
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
-SPARQL = "application/sparql-query"
+SPARQL, RDQL = "application/sparql-query", "application/rdql-query"
 _REFUSED = (NotFoundError, DeniedError, ParameterError, LimitError, TooLargeError, NotAcceptableError)
 
 
 class Asking(Asked):
     query: Text
+    language: Literal["sparql", "rdql"] = "sparql"
 
 
-async def _answered(book: Book, query: str, accept: str | None) -> Response:
+async def _answered(book: Book, query: str, accept: str | None, *, rdql: bool) -> Response:
+    query = sparql(query) if rdql else query
     # what a query gives, solutions or triples, is known when it is read
     wanted, left = [], [*SOLUTIONS, *TRIPLES]
     while (first := best(accept, left) if accept else next(iter(left), None)) is not None:
@@ -48,18 +51,18 @@ async def _answered(book: Book, query: str, accept: str | None) -> Response:
 
 @router.get(
     "/sparql",
-    summary="The answer to a query in SPARQL 1.1",
+    summary="The answer to a query in SPARQL 1.1 or RDQL",
     responses=answers(*_REFUSED, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
     response_class=Response,
 )
 async def get_sparql(book: Reading, accept: Accept, asked: Annotated[Asking, Query()]) -> Response:
-    return await _answered(book, asked.query, accept)
+    return await _answered(book, asked.query, accept, rdql=asked.language == "rdql")
 
 
 @router.post(
     "/sparql",
     summary="The same for a long query: as the body, or in a form",
-    openapi_extra=takes({SPARQL: None, FORM: Asking.model_json_schema()}),
+    openapi_extra=takes({SPARQL: None, RDQL: None, FORM: Asking.model_json_schema()}),
     responses=answers(*_REFUSED, *BODY, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
     response_class=Response,
 )
@@ -67,12 +70,13 @@ async def post_sparql(request: Request, book: Reading, accept: Accept, body: The
     data = await body.read()
     if content_type(request) == FORM:
         try:
-            query = fields(Asking, dict(pairs(data))).query
+            asked = fields(Asking, dict(pairs(data)))
+            query, rdql = asked.query, asked.language == "rdql"
         except ValueError as error:
             raise DataError("The form cannot be read.") from error
     else:
         try:
-            query = data.decode()
+            query, rdql = data.decode(), content_type(request) == RDQL
         except UnicodeDecodeError as error:
             raise DataError("The query is not UTF-8.") from error
-    return await _answered(book, query, accept)
+    return await _answered(book, query, accept, rdql=rdql)

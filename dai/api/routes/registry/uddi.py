@@ -1,4 +1,4 @@
-"""``/registry/uddi``: UDDI version 2 over SOAP 1.1, for programs that speak it."""
+"""``/registry/uddi``: UDDI version 2, metadata, WSDL documents and queries over SOAP 1.1, for programs of then."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from dai.api.requests.route import Route
 from dai.api.responses import answer
 from dai.api.routes.registry.common import BODY, Reading
 from dai.errors import DeniedError, NotFoundError, SlowRequestError
+from dai.service.registry.metadata import service as metadata_service
+from dai.service.registry.metadata import types as metadata
+from dai.service.registry.uddi import service as uddi_service
+from dai.service.registry.uddi import types as uddi
 from dai.service.registry.uddi.elements import xml_schema
-from dai.service.registry.uddi.service import answer as answered
-from dai.service.registry.uddi.types import PORTS
 
 XML = "text/xml"
 MOST = 4 << 20
-Part = Annotated[Literal["inquiry", "publication"], Path()]
+Part = Annotated[Literal["inquiry", "publication", "metadata", "wsdl", "rdf"], Path()]
+_PORTS = {**uddi.PORTS, **metadata.PORTS}
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 
 
@@ -36,17 +39,17 @@ async def get_uddi_schema(book: Reading) -> Response:
 
 @router.get(
     "/uddi/{part}",
-    summary="The WSDL of UDDI v2",
+    summary="The WSDL of UDDI v2, of metadata, of WSDL documents or of queries",
     response_class=Response,
     responses=answers(NotFoundError, DeniedError, ok={200: {"content": {XML: {}}}}),
 )
 async def get_uddi_wsdl(request: Request, book: Reading, part: Part) -> Response:
-    return answer(PORTS[part].wsdl(str(request.url.replace(query=""))), XML)
+    return answer(_PORTS[part].wsdl(str(request.url.replace(query=""))), XML)
 
 
 @router.post(
     "/uddi/{part}",
-    summary="An operation of UDDI v2",
+    summary="An operation over SOAP",
     response_class=Response,
     responses=answers(
         *(NotFoundError, DeniedError, SlowRequestError, *BODY),
@@ -55,5 +58,6 @@ async def get_uddi_wsdl(request: Request, book: Reading, part: Part) -> Response
     openapi_extra=takes({XML: None}),
 )
 async def post_uddi(book: Reading, part: Part, body: TheBody) -> Response:
+    answered = uddi_service.answer if part in uddi.PORTS else metadata_service.answer
     status, message = await answered(book, part, await body.read(MOST), MOST)
     return answer(message, f"{XML}; charset=utf-8", status)

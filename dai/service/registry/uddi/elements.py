@@ -200,7 +200,8 @@ def xml_schema() -> bytes:
 @dataclass(frozen=True, slots=True)
 class Port:
     """What is called at one address: the ``calls`` with what they are answered with, elements of ``vocabulary`` (or,
-    with its prefix, of another). ``action``: what stands before the name of a call in its SOAPAction."""
+    with its prefix, of another). An operation has the name of its call, without ``suffix``; in SOAPAction ``action``
+    stands before it."""
 
     name: str
     target: str
@@ -208,6 +209,7 @@ class Port:
     calls: Mapping[str, str]
     fault: str | None = None
     action: str = ""
+    suffix: str = ""
 
     def wsdl(self, address: str) -> bytes:
         def message(element: str) -> str:
@@ -218,16 +220,16 @@ class Port:
         messages = {_bare(each): message(each) for each in named}
         faults = f'<fault name="error" message="t:{self.fault}"/>' if self.fault else ""
         operations = "".join(
-            f'<operation name="{call}"><input message="t:{call}"/><output message="t:{_bare(answer)}"/>{faults}'
-            "</operation>"
+            f'<operation name="{call.removesuffix(self.suffix)}"><input message="t:{call}"/>'
+            f'<output message="t:{_bare(answer)}"/>{faults}</operation>'
             for call, answer in self.calls.items()
         )
         literal = '<soap:body use="literal"/>'
         fault = '<fault name="error"><soap:fault name="error" use="literal"/></fault>' if self.fault else ""
         bound = "".join(
-            f'<operation name="{call}"><soap:operation soapAction="{self.action}{call}" style="document"/>'
+            f'<operation name="{each}"><soap:operation soapAction="{self.action}{each}" style="document"/>'
             f"<input>{literal}</input><output>{literal}</output>{fault}</operation>"
-            for call, _ in self.calls.items()
+            for each in (call.removesuffix(self.suffix) for call in self.calls)
         )
         vocabularies = (*self.vocabulary.others, self.vocabulary)
         spaces = " ".join(f'xmlns:{each.prefix}="{each.namespace}"' for each in vocabularies)

@@ -56,9 +56,14 @@ _CODES: tuple[tuple[type[DaiError], str], ...] = (
 )
 
 
+def code_of(error: DaiError) -> str:
+    if isinstance(error, Refused):
+        return error.named
+    return next((each for kind, each in _CODES if isinstance(error, kind)), "E_fatalError")
+
+
 def fault(error: DaiError) -> bytes:
-    code = error.named if isinstance(error, Refused) else "E_fatalError"
-    code = next((each for kind, each in _CODES if isinstance(error, kind)), code)
+    code = code_of(error)
     info = {"errCode": code, "text": str(error) or error.title}
     told = UDDI.message("dispositionReport", report(ERRORS[code], info))
     return soap.fault(error, told)
