@@ -4,6 +4,8 @@
 
     DaiError
     ├─ EvaluatorLostError       evaluator-lost          503   an evaluator went away; its work may run elsewhere
+    ├─ DeniedError
+    │  └─ NoTokenError          denied                  403   no token of a source in exchange for the caller's
     ├─ ChangedError             changed                 409   columns have other types than when the query was planned
     └─ OperationError           operation-failed        502   a function that calls a service or Python failed
 
@@ -12,7 +14,7 @@
 
 from __future__ import annotations
 
-from dai.errors import DaiError
+from dai.errors import DaiError, DeniedError
 
 
 class EvaluatorLostError(DaiError):
@@ -23,6 +25,10 @@ class EvaluatorLostError(DaiError):
     """
 
     code, status, title = "evaluator-lost", 503, "An evaluator went away"
+
+
+class NoTokenError(DeniedError):
+    """The issuer exchanges no token of this caller for one of the source."""
 
 
 class ChangedError(DaiError):

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dai import config
 from dai.client import parted
 from dai.config import TlsConfig
 from dai.config.database_files import url_of
+from dai.config.identity import is_safe
 from dai.errors import ConfigurationError, RequestError
 from dai.plugins import nearest
 
@@ -34,7 +35,7 @@ _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "inform
 
 PUSHDOWN = ("cost", "all", "none")
 """What sources compute: what takes less time there, all that they can, or filters and columns only."""
-CALLERS = ("own", "forward")
+CALLERS = ("own", "forward", "exchange")
 LOOPBACK = tuple(f"{scheme}://{host}" for scheme in ("http", "https") for host in ("127.0.0.1", "localhost", "[::1]"))
 
 
@@ -58,12 +59,31 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExchangeSettings:
+    """Where and how tokens of callers are exchanged (RFC 8693) for tokens of a source: the token endpoint at ``url``,
+    which knows this federation as ``client_id`` by ``client_secret``; ``ca`` in the place of that of the federation's
+    ``tls``. ``audience``, ``resource`` and ``scope``: what the token is for. The types of tokens are URIs, or the last
+    part of those of RFC 8693."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    ca: Path | None = None
+    subject_token_type: str = "access_token"
+    requested_token_type: str = "access_token"
+    audience: str | None = None
+    resource: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceSettings:
     """Tables are ``alias.table``. One of ``url`` (a resource of a data service), ``resource`` (of this service) and
     ``database`` (an SQLAlchemy URL, in this process; it may hold a password and is never printed). ``replicas``: URLs
     of resources that have the same tables. ``token``: what the services at ``url`` and ``replicas`` know this
     federation by. ``ca``, ``certificate`` and ``key`` in the place of those of the federation's ``tls``. ``forward``:
-    they are sent the caller's token in the place of one of the federation."""
+    they are sent the caller's token in the place of one of the federation; ``exchange``: one that is exchanged for it.
+    """
 
     alias: str
     url: str | None = None
@@ -75,11 +95,17 @@ class SourceSettings:
     certificate: Path | None = None
     key: Path | None = None
     forward: bool = False
+    exchange: ExchangeSettings | None = None
+
+    @property
+    def for_callers(self) -> bool:
+        """Whether its services are asked with a token of the caller, or one that is exchanged for it."""
+        return self.forward or self.exchange is not None
 
     @property
     def private(self) -> bool:
         """Whether only the process of the federation can ask it."""
-        return self.token is not None or self.certificate is not None or self.forward
+        return self.token is not None or self.certificate is not None or self.for_callers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +137,7 @@ class FederationSettings:
     calls by name, as they are configured; relative paths in them count from ``base``. ``token``: what the evaluators
     know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
     ``tls``: how it speaks with evaluators and sources. ``callers``: whether sources are asked by the right of the
-    federation (``own``) or of the caller (``forward``)."""
+    federation (``own``) or of the caller (``forward``, ``exchange``)."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
@@ -133,6 +159,10 @@ class FederationSettings:
     replica_service: ReplicaServiceSettings | None = None
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     base: Path = Path()
+
+    @property
+    def passes_callers_on(self) -> bool:
+        return self.callers != "own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +253,7 @@ def parse(
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
-    parts = ("sources", "views", "replicas", "functions", "tls")
+    parts = ("sources", "views", "replicas", "functions", "tls", "exchange")
     plain = {key: value for key, value in document.items() if key not in parts}
     if "replica_service" in plain:
         raise ConfigurationError(f"{dot}replica_service is no key.", hint=f"Set url in [{dot}replicas].")
@@ -237,7 +267,10 @@ def parse(
         )
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
-    sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served is not None)
+    exchange = _exchange(document.get("exchange"), f"{dot}exchange", base, environment)
+    sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served is not None, exchange)
+    if exchange is not None and settings.callers != "exchange":
+        raise ConfigurationError(f'[{dot}exchange] needs {dot}callers = "exchange".')
     _check_callers(settings, sources, dot, served is not None)
     said, copied = _parted(document.get("replicas", {}), f"{dot}replicas")
     token = settings.token
@@ -255,31 +288,77 @@ def parse(
 
 def _check_callers(settings: FederationSettings, sources: Sequence[SourceSettings], dot: str, served: bool) -> None:
     """ConfigurationError where callers could not be passed on, or their tokens would travel in the clear."""
-    forwards = settings.callers == "forward"
     if settings.callers not in CALLERS:
         raise ConfigurationError(
             f"{dot}callers must be one of {', '.join(CALLERS)}, not {settings.callers!r}.",
             hint=nearest(settings.callers, list(CALLERS)),
         )
-    if forwards and not served:
+    if settings.passes_callers_on and not served:
         raise ConfigurationError(f"{dot}callers: only a federation of a service has callers to pass on.")
-    if forwards and settings.evaluators != ("local",):
+    if settings.passes_callers_on and settings.evaluators != ("local",):
         raise ConfigurationError(
             f"{dot}evaluators: callers are passed on by this process alone.", hint='Set evaluators = ["local"].'
         )
     for each in sources:
-        place = f"{dot}sources: {each.alias}"
-        if each.forward and not forwards:
-            raise ConfigurationError(f'{place}.forward needs callers = "forward" of the federation.')
-        if each.forward and (each.url is None or each.token is not None):
-            raise ConfigurationError(f"{place}.forward is for services, in the place of a token.")
-        for address in (each.url, *each.replicas) if each.forward else ():
-            parts = urlsplit(str(address))
-            if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-                raise ConfigurationError(
-                    f"{place}.forward: tokens of callers would travel to {parts.hostname!r} without encryption.",
-                    hint="Use an address with https://.",
-                )
+        for key, chosen in (("forward", each.forward), ("exchange", each.exchange is not None)):
+            place = f"{dot}sources: {each.alias}.{key}"
+            if chosen and settings.callers != key:
+                raise ConfigurationError(f'{place} needs callers = "{key}" of the federation.')
+            if chosen and (each.url is None or each.token is not None):
+                raise ConfigurationError(f"{place} is for services, in the place of a token.")
+            for address in (each.url, *each.replicas) if chosen else ():
+                if not is_safe(str(address)):
+                    host = urlsplit(str(address)).hostname
+                    raise ConfigurationError(
+                        f"{place}: tokens of callers would travel to {host!r} without encryption.",
+                        hint="Use an address with https://.",
+                    )
+
+
+def _exchange(
+    document: Any, where: str, base: Path, environment: Mapping[str, str]
+) -> Callable[[Any, str], ExchangeSettings] | None:
+    """A function of what a source says of its tokens, and of the place where it says that."""
+    if document is None:
+        return None
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"[{where}] must be a section.")
+    said = dict(document)
+    for key in ("url", "client_id", "client_secret"):
+        if not said.get(key):
+            raise ConfigurationError(
+                f"{where}.{key} is missing.", hint="The token endpoint knows this federation by it."
+            )
+    of_sources = ["audience", "resource", "scope"]
+    for key in of_sources:
+        if key in said:
+            raise ConfigurationError(f"{where}.{key} is a key of a source.", hint=f'exchange = {{ {key} = "…" }}')
+    settings: ExchangeSettings = config.section(ExchangeSettings, where, said, base)
+    if "@" in settings.url or "#" in settings.url or not is_safe(settings.url):
+        raise ConfigurationError(
+            f"{where}.url must be an address with https://, or on loopback, without a user and a fragment.",
+            hint="Tokens of callers are sent there.",
+        )
+    settings = dataclasses.replace(
+        settings,
+        client_secret=config.secret(settings.client_secret, f"{where}.client_secret", environment, base),
+        subject_token_type=_token_type(settings.subject_token_type),
+        requested_token_type=_token_type(settings.requested_token_type),
+    )
+
+    def of_source(said: Any, where: str) -> ExchangeSettings:
+        of: dict[str, Any] = _mapping(said, where, str, "a text")
+        if unknown := [key for key in of if key not in of_sources]:
+            raise ConfigurationError(f"[{where}] has no key {unknown[0]!r}.", hint=nearest(unknown[0], of_sources))
+        if not any(of.values()):
+            raise ConfigurationError(f"{where} must say what its tokens are for.", hint='exchange = { audience = "…" }')
+        return dataclasses.replace(settings, **of)
+
+    return of_source
+
+
+def _token_type(name: str) -> str:
+    return name if ":" in name else f"urn:ietf:params:oauth:token-type:{name}"
 
 
 def _tls(document: Any, where: str, base: Path, served: TlsSettings | None) -> TlsSettings:
@@ -294,7 +373,12 @@ def _tls(document: Any, where: str, base: Path, served: TlsSettings | None) -> T
 
 
 def _sources(
-    document: Any, where: str, base: Path, environment: Mapping[str, str], served: bool
+    document: Any,
+    where: str,
+    base: Path,
+    environment: Mapping[str, str],
+    served: bool,
+    exchange: Callable[[Any, str], ExchangeSettings] | None,
 ) -> tuple[SourceSettings, ...]:
     """From a list of sections; or, short, from alias to address or section."""
     if isinstance(document, Mapping):
@@ -314,7 +398,15 @@ def _sources(
         place = f"{where}[{number}]"
         if "alias" not in entry:
             raise ConfigurationError(f"{place} has no alias.", hint="Its tables are alias.table.")
-        source = _source(config.section(_Source, place, entry, base), place, base, environment, served)
+        said = {key: value for key, value in entry.items() if key != "exchange"}
+        source = _source(config.section(_Source, place, said, base), place, base, environment, served)
+        if "exchange" in entry:
+            if exchange is None:
+                raise ConfigurationError(
+                    f"{place}.exchange needs a section [{where.rpartition('sources')[0]}exchange].",
+                    hint="It says where tokens are exchanged: url, client_id, client_secret.",
+                )
+            source = dataclasses.replace(source, exchange=exchange(entry["exchange"], f"{place}.exchange"))
         if source.alias.casefold() in by_alias:
             raise ConfigurationError(f"{place}: there is a source {source.alias!r} already.")
         by_alias[source.alias.casefold()] = source

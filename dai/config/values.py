@@ -27,6 +27,8 @@ POSITIVE = {"positive": True}
 _SWITCH = {"true": True, "false": False}
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 _REFERENCES = {"env": "the environment variable", "file": "the file"}
+_SECRETS = ("password", "token", "secret")
+"""How the keys of secrets end."""
 _WITH_PASSWORD = re.compile("//[^/@:]*:[^/@]+@")
 
 
@@ -77,11 +79,7 @@ def _note(where: str, value: str, environment: Mapping[str, str]) -> None:
     variable = f"{PREFIX}{SEPARATOR.join(where.split('.'))}".upper().replace("-", "_")
     if kind in _REFERENCES:
         learnt[where] = f"{_REFERENCES[kind]} {name}"
-    elif (
-        where.endswith(("password", "token", "secret"))
-        or where.startswith("telemetry.headers.")
-        or _WITH_PASSWORD.search(value)
-    ):
+    elif where.endswith(_SECRETS) or where.startswith("telemetry.headers.") or _WITH_PASSWORD.search(value):
         overrides = next((each for each in environment if each.upper() == variable), None)
         learnt[where] = f"the environment variable {overrides}" if overrides else "the configuration itself"
 
@@ -197,7 +195,8 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
             raise ConfigurationError(f"{where} must be a list.")
         return tuple(value)
     wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
-    wrong = ConfigurationError(f"{where} must be {wanted}, not {_shown(value)}.")
+    shown = "" if where.endswith(_SECRETS) else f", not {_shown(value)}"
+    wrong = ConfigurationError(f"{where} must be {wanted}{shown}.")
     if isinstance(value, _Override) and hint in (int, float):
         try:
             return hint(value)

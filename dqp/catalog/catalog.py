@@ -36,7 +36,7 @@ from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sampling import Sampled
-from dqp.catalog.sources import DescribedSource, Source, sources_of
+from dqp.catalog.sources import Credentials, DescribedSource, Source, sources_of
 from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views
@@ -58,7 +58,8 @@ class Catalog:
         bearer: str | None = None,
         sources: Sequence[Source] | None = None,
     ) -> None:
-        all_sources = sources_of(settings, resolve, bearer) if sources is None else sources
+        credentials = Credentials(settings, bearer)
+        all_sources = sources_of(settings, credentials, resolve) if sources is None else sources
         self.settings = settings
         self.sources: dict[str, Source] = {each.alias: each for each in all_sources}
         self.views: Mapping[str, str] = dict(settings.views)
@@ -80,7 +81,7 @@ class Catalog:
         self._copies: Copies | None = None
         if settings.replica_service is not None:
             client = ReplicaClient(settings.replica_service.url, replica_options(settings))
-            at = CopySources(settings, all_sources, bearer, self._add).at
+            at = CopySources(settings, all_sources, credentials, self._add).at
             self._copies = Copies(settings.replica_service, client, self._reflection, at, self.learned.speed)
 
     @classmethod

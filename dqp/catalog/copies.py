@@ -25,7 +25,7 @@ from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
 from dqp.catalog.reflection import Reflection, unavailable
-from dqp.catalog.sources import ALIVE_SECONDS, SMALL_AFTER, Source, options_of, service_source
+from dqp.catalog.sources import ALIVE_SECONDS, SMALL_AFTER, Credentials, Source, options_of, service_source
 from dqp.catalog.validator import Shape, texts
 from dqp.settings import LOOPBACK, FederationSettings, ReplicaServiceSettings, SourceSettings, within
 
@@ -349,11 +349,11 @@ class CopySources:
         self,
         settings: FederationSettings,
         sources: Sequence[Source],
-        bearer: str | None,
+        credentials: Credentials,
         add: Callable[[Source], None],
     ) -> None:
         assert settings.replica_service is not None
-        self._settings, self._service, self._bearer = settings, settings.replica_service, bearer
+        self._settings, self._service, self._credentials = settings, settings.replica_service, credentials
         self._known: dict[str, Source] = {each.address: each for each in sources if each.replica_of is None}
         replicas = {each.address: each.replica_of for each in sources if each.replica_of is not None}
         by_alias = {each.alias: each for each in settings.sources}
@@ -373,7 +373,7 @@ class CopySources:
                     return None
                 alias = f"{self._service.alias}@{self._count + 1}"
                 try:
-                    source = service_source(self._settings, asked, alias, address, self._bearer)
+                    source = service_source(self._settings, asked, alias, address, self._credentials)
                 except RequestError:  # as of a token that would travel in the clear
                     return None
                 self._add(source)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from dai.client import Options, Service, parted
+from dai.client.http.transport import Tokens
 from dai.client.service import Resource
 from dai.drivers import (
     NO_TABLES,
@@ -43,7 +44,9 @@ from dai.streams.stream import Stream
 from dai.streams.tracing import streamed
 from dqp.algebra.dialects import dialect_of
 from dqp.algebra.types import readable
+from dqp.catalog.exchanged import ExchangedTokens
 from dqp.catalog.heartbeat import PATIENCE, Heartbeat
+from dqp.errors import NoTokenError
 from dqp.settings import FederationSettings, SourceSettings, TlsSettings
 
 SMALL_SECONDS = 30.0
@@ -202,6 +205,8 @@ def refusing(alias: str) -> Iterator[None]:
     """What a source does not allow the caller is the caller's matter, and says which source that is."""
     try:
         yield
+    except NoTokenError:
+        raise
     except (UnauthenticatedError, DeniedError) as error:
         raise DeniedError(
             f"The source {alias!r} refuses what you ask of it: {error.detail}",
@@ -214,7 +219,7 @@ class ServiceSource(Source):
     """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds without a
     sign of life, while a statement waits, until the service counts as lost. ``alone``: it has no replica;
     otherwise a statement that it does not accept is not sent again, but to another source (``dqp.execution.fetch``).
-    ``private``: only this process can ask it, no evaluator. ``forwards``: it is asked with the token of a caller."""
+    ``private``: only this process can ask it, no evaluator. ``for_callers``: it is asked by the right of a caller."""
 
     def __init__(
         self,
@@ -226,7 +231,7 @@ class ServiceSource(Source):
         liveness_timeout: float = PATIENCE,
         alone: bool = True,
         private: bool = False,
-        forwards: bool = False,
+        for_callers: bool = False,
     ) -> None:
         base, name = parted(url)
         if name is None:
@@ -234,7 +239,7 @@ class ServiceSource(Source):
                 f"The source {alias!r}: {url!r} names no resource.", hint=f"It looks like {base}/resources/NAME."
             )
         self.alias, self.replica_of, self.private = alias, replica_of, private
-        self._refusing = partial(refusing, replica_of or alias) if forwards else nullcontext
+        self._refusing = partial(refusing, replica_of or alias) if for_callers else nullcontext
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
         options = replace(options or Options(read=STATEMENT_SECONDS), busy_only=not alone)
@@ -396,16 +401,35 @@ class DescribedSource(Source):
         """Does nothing: there are no connections."""
 
 
+class Credentials:
+    """What services are shown of a caller whose token is ``bearer`` (None: there is none), or of the federation."""
+
+    def __init__(self, settings: FederationSettings, bearer: str | None = None) -> None:
+        self._tls, self._bearer = settings.tls, bearer
+        self._exchanged: dict[str, ExchangedTokens] = {}
+
+    def options(self, source: SourceSettings) -> Options:
+        """Of calls to the source and its replicas."""
+        token: str | Tokens | None = source.token
+        if source.forward:
+            token = self._bearer
+        elif source.exchange is not None:
+            token = self._exchanged.setdefault(
+                source.alias,
+                ExchangedTokens(source.alias, source.exchange, self._bearer, options_of(self._tls)),
+            )
+        return replace(options_of(self._tls, source), token=token)
+
+
 def sources_of(
-    settings: FederationSettings, resolve: Callable[..., Driver] | None = None, bearer: str | None = None
+    settings: FederationSettings, credentials: Credentials, resolve: Callable[..., Driver] | None = None
 ) -> list[Source]:
     """The sources of a federation and their replicas, not connected yet. ``resolve`` gives the driver of a resource of
-    this service, for a caller who is passed on to do what its second argument says; ``bearer`` is the token of that
-    caller."""
+    this service, for a caller who is passed on to do what its second argument says."""
     sources: list[Source] = []
     for each in settings.sources:
         if each.url is not None:
-            sources.append(service_source(settings, each, each.alias, each.url, bearer, alone=not each.replicas))
+            sources.append(service_source(settings, each, each.alias, each.url, credentials, alone=not each.replicas))
         elif each.database is not None:
             sources.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
@@ -413,12 +437,12 @@ def sources_of(
                 f"The source {each.alias!r} names the resource {each.resource!r}, but this process is not a service.",
                 hint="Give the resource's url.",
             )
-        elif settings.callers == "forward":
+        elif settings.passes_callers_on:
             sources.append(CallersSource(each.alias, partial(resolve, str(each.resource))))
         else:
             sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         sources += [
-            service_source(settings, each, f"{each.alias}@{number}", url, bearer, replica_of=each.alias)
+            service_source(settings, each, f"{each.alias}@{number}", url, credentials, replica_of=each.alias)
             for number, url in enumerate(each.replicas, 1)
         ]
     return sources
@@ -429,7 +453,7 @@ def service_source(
     source: SourceSettings,
     alias: str,
     url: str,
-    bearer: str | None,
+    credentials: Credentials,
     *,
     replica_of: str | None = None,
     alone: bool = False,
@@ -438,23 +462,23 @@ def service_source(
     return ServiceSource(
         *(alias, url),
         replica_of=replica_of,
-        options=options_of(settings.tls, source, bearer),
+        options=credentials.options(source),
         liveness_timeout=settings.liveness_timeout,
         alone=alone,
         private=source.private,
-        forwards=source.forward,
+        for_callers=source.for_callers,
     )
 
 
-def options_of(tls: TlsSettings, source: SourceSettings | None = None, bearer: str | None = None) -> Options:
-    """Of calls to a source, which may have files of its own in the place of those of ``tls``. ``bearer``: the token of
-    the caller, for a source that gets it."""
+def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Options:
+    """Of calls to a source, which may have files of its own in the place of those of ``tls``, by the right of the
+    federation."""
     ca, certificate, key = tls.ca, tls.certificate, tls.key
+    token = None
     if source is not None:
-        ca = source.ca or ca
+        ca, token = source.ca or ca, source.token
         if source.certificate is not None:
             certificate, key = source.certificate, source.key
-    token = None if source is None else bearer if source.forward else source.token
     return Options(read=STATEMENT_SECONDS, token=token, ca=ca, certificate=certificate, key=key)
 
 

@@ -91,7 +91,7 @@ class Federation(Virtual):
 
     @property
     def passes_callers_on(self) -> bool:
-        return self.settings.callers == "forward"
+        return self.settings.passes_callers_on
 
     def of(self, bearer: str | None, resolve: Callable[[str], Driver]) -> Federation:
         """As it asks for a caller, who sent the token ``bearer``; ``resolve`` gives what the caller sees of a resource,

@@ -20,6 +20,7 @@ from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
 from dqp.catalog.copies import CopySources
 from dqp.catalog.learned import Learned
+from dqp.catalog.sources import Credentials
 from dqp.coordinator import Coordinator
 from dqp.settings import load, parse
 from tests.api.conftest import configured
@@ -530,7 +531,7 @@ def test_the_token_goes_to_services_that_are_listed(listed: bool, sent: str | No
     with ScriptedServer(Scripted(status=401)) as other:
         said: dict[str, Any] = {"url": "http://127.0.0.1:9", "token": "planted"}
         settings = parse({"sources": {}, "replicas": said | ({"services": [other.url]} if listed else {})})
-        source = CopySources(settings, (), None, lambda _: None).at(f"{other.url}/resources/x")
+        source = CopySources(settings, (), Credentials(settings), lambda _: None).at(f"{other.url}/resources/x")
         assert source is not None
         with suppress(DaiError):
             source.tables()

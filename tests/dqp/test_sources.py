@@ -18,7 +18,15 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError, StatementError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import DescribedSource, DriverSource, ServiceSource, Source, fingerprint_of, sources_of
+from dqp.catalog.sources import (
+    Credentials,
+    DescribedSource,
+    DriverSource,
+    ServiceSource,
+    Source,
+    fingerprint_of,
+    sources_of,
+)
 from dqp.settings import FederationSettings, SourceSettings
 from tests.processes import SECONDS, until
 
@@ -279,7 +287,7 @@ def test_sources_of_settings(tmp_path: Path) -> None:
             SourceSettings(alias="file", database=f"sqlite:///{tmp_path}/x.db"),
         )
     )
-    made = sources_of(settings, {"lite": own}.__getitem__)
+    made = sources_of(settings, Credentials(settings), {"lite": own}.__getitem__)
     try:
         assert [(each.alias, each.replica_of, each.address) for each in made] == [
             ("far", None, "http://127.0.0.1:9/resources/x"),
@@ -294,7 +302,7 @@ def test_sources_of_settings(tmp_path: Path) -> None:
     assert own.query("select 1 as one", cancellation=Cancellation()).table().num_rows == 1
     own.close()
     with pytest.raises(ConfigurationError, match="this process is not a service"):
-        sources_of(settings)
+        sources_of(settings, Credentials(settings))
 
 
 def test_a_fingerprint_does_not_count_rows(source: Source) -> None:

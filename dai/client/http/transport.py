@@ -21,14 +21,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
 import dai
 from dai.client.http.body import Body, Plain
 from dai.client.http.problems import from_reply
 from dai.client.tracing import current
-from dai.errors import BusyError, DaiError, RequestError, UnreachableError
+from dai.errors import BusyError, DaiError, RequestError, UnauthenticatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.files import state_of
 
@@ -45,6 +45,16 @@ _PERFORM = re.compile(r"/resources/[^/?]+/perform(\?|$)")
 """Where documents are sent."""
 
 
+class Tokens(Protocol):
+    """Bearer tokens of a short life."""
+
+    def token(self, cancellation: Cancellation) -> str:
+        """The one to send now."""
+
+    def refused(self, token: str) -> bool:
+        """A service does not take that one. Whether another may do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """``connect`` and ``read``: seconds until a silent service counts as gone (``read`` bounds each wait for bytes, so
@@ -52,11 +62,11 @@ class Options:
     seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds; ``busy_only``: only where the
     service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
     ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``token``: a bearer
-    token, which is sent over https or on loopback alone. ``signing_key``: a file with a private key (PEM), which the
-    service knows as ``key_id``; each request is signed with it, or (``signs``: ``documents``) each perform document,
-    and other requests as they are. ``ca``: a file of authorities (PEM) that are trusted
-    besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a context in
-    place of all that. These files are read again when they change, for connections that are opened then."""
+    token, or where each request has one, which is sent over https or on loopback alone. ``signing_key``: a file with a
+    private key (PEM), which the service knows as ``key_id``; each request is signed with it, or (``signs``:
+    ``documents``) each perform document, and other requests as they are. ``ca``: a file of authorities (PEM) that are
+    trusted besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a
+    context in place of all that. These files are read again when they change, for connections that are opened then."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -66,7 +76,7 @@ class Options:
     patience: float = 30.0
     compression: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    token: str | None = field(default=None, repr=False)
+    token: str | Tokens | None = field(default=None, repr=False)
     signing_key: str | Path | None = None
     key_id: str | None = None
     signs: str = "requests"
@@ -196,11 +206,12 @@ class Transport:
                 from dai.client.http.signed_documents import DocumentSigner
 
                 self._document_signer = DocumentSigner(options.signing_key, options.key_id)
-        authorization = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
+        fixed = options.token if isinstance(options.token, str) else None
+        self._tokens = options.token if not isinstance(options.token, str) else None
         self._headers = {
             "Accept-Encoding": compression,
             "User-Agent": f"dai/{dai.__version__}",
-            **authorization,
+            **({} if fixed is None else _bearer(fixed)),
             **options.headers,
         }
 
@@ -223,9 +234,12 @@ class Transport:
         cancellation = cancellation or Cancellation()
         span = cancellation.span or current()
         sent = {**self._headers, **(headers or {}), **(span.headers if span is not None else {})}
-        attempt = 0
+        attempt, tokens, token = 0, self._tokens, ""
         while True:
             delay: float | None
+            if tokens is not None:
+                token = tokens.token(cancellation)
+                sent |= _bearer(token)
             try:
                 reply = self._exchange(method, self._prefix + path, body, sent, cancellation)
                 if reply.status < 300 or reply.status == NOT_MODIFIED or reply.status in accepted:
@@ -241,6 +255,8 @@ class Transport:
                 failure, delay = error, None
                 again = method in IDEMPOTENT or isinstance(error.__cause__, ConnectionRefusedError)
                 again = again and not self.options.busy_only
+            if tokens is not None and isinstance(failure, UnauthenticatedError) and tokens.refused(token):
+                continue
             if not again or attempt >= self.options.retries:
                 raise failure
             woken = threading.Event()
@@ -300,13 +316,14 @@ class Transport:
             try:
                 connection.sock.settimeout(WHY_SECONDS)
                 path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
-                headers, _ = self._signed("GET", path, {**self._headers, "Accept-Encoding": "identity"})
+                token = {} if self._tokens is None else _bearer(self._tokens.token(Cancellation()))
+                headers, _ = self._signed("GET", path, {**self._headers, **token, "Accept-Encoding": "identity"})
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
                 if response.status != 200:
                     return None
                 return from_reply(200, "application/problem+json", response.read(), correlation)
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException, DaiError):
                 return None
 
     def _signed(
@@ -403,6 +420,10 @@ class Transport:
         if isinstance(error, ConnectionError):
             return UnreachableError(f"{base} closed the connection before it answered.", hint="Is it being restarted?")
         return UnreachableError(f"Nothing answers at {base}: {error}.", hint="Check host and port.")
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _checked(url: str) -> SplitResult:
