@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,12 @@ class FederationSettings:
     calls by name, as they are configured; relative paths in them count from ``base``. ``token``: what the evaluators
     know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
     ``tls``: how it speaks with evaluators and sources. ``callers``: whether sources are asked by the right of the
-    federation (``own``) or of the caller (``forward``, ``exchange``)."""
+    federation (``own``) or of the caller (``forward``, ``exchange``: where tokens are exchanged)."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
     callers: str = "own"
+    exchange: ExchangeSettings | None = None
     token: str | None = field(default=None, repr=False)
     flight_host: str = "127.0.0.1"
     flight_port: int = field(default=0, metadata={"most": 65_535})
@@ -279,6 +280,7 @@ def parse(
         settings,
         token=None if token is None else config.secret(token, f"{dot}token", environment, base),
         sources=sources,
+        exchange=exchange,
         views=_views(document.get("views", {}), f"{dot}views"),
         replicas=_replicas(copied, f"{dot}replicas", aliases),
         replica_service=_replica_service(said, f"{dot}replicas", aliases, base, environment),
@@ -315,46 +317,50 @@ def _check_callers(settings: FederationSettings, sources: Sequence[SourceSetting
                     )
 
 
-def _exchange(
-    document: Any, where: str, base: Path, environment: Mapping[str, str]
-) -> Callable[[Any, str], ExchangeSettings] | None:
-    """A function of what a source says of its tokens, and of the place where it says that."""
+_OF_SOURCES = ("audience", "resource", "scope")
+
+
+def _exchange(document: Any, where: str, base: Path, environment: Mapping[str, str]) -> ExchangeSettings | None:
     if document is None:
         return None
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"[{where}] must be a section.")
-    said = dict(document)
     for key in ("url", "client_id", "client_secret"):
-        if not said.get(key):
+        if not document.get(key):
             raise ConfigurationError(
-                f"{where}.{key} is missing.", hint="The token endpoint knows this federation by it."
+                f"{where}.{key} is missing.",
+                hint="The token endpoint knows this federation by its client_id and secret.",
             )
-    of_sources = ["audience", "resource", "scope"]
-    for key in of_sources:
-        if key in said:
+    for key in _OF_SOURCES:
+        if key in document:
             raise ConfigurationError(f"{where}.{key} is a key of a source.", hint=f'exchange = {{ {key} = "…" }}')
-    settings: ExchangeSettings = config.section(ExchangeSettings, where, said, base)
+    settings: ExchangeSettings = config.section(ExchangeSettings, where, document, base)
     if "@" in settings.url or "#" in settings.url or not is_safe(settings.url):
         raise ConfigurationError(
             f"{where}.url must be an address with https://, or on loopback, without a user and a fragment.",
             hint="Tokens of callers are sent there.",
         )
-    settings = dataclasses.replace(
+    return dataclasses.replace(
         settings,
         client_secret=config.secret(settings.client_secret, f"{where}.client_secret", environment, base),
         subject_token_type=_token_type(settings.subject_token_type),
         requested_token_type=_token_type(settings.requested_token_type),
     )
 
-    def of_source(said: Any, where: str) -> ExchangeSettings:
-        of: dict[str, Any] = _mapping(said, where, str, "a text")
-        if unknown := [key for key in of if key not in of_sources]:
-            raise ConfigurationError(f"[{where}] has no key {unknown[0]!r}.", hint=nearest(unknown[0], of_sources))
-        if not any(of.values()):
-            raise ConfigurationError(f"{where} must say what its tokens are for.", hint='exchange = { audience = "…" }')
-        return dataclasses.replace(settings, **of)
 
-    return of_source
+def _exchange_for(said: Any, where: str, exchange: ExchangeSettings | None, section: str) -> ExchangeSettings:
+    """``exchange`` with what a source says of its tokens."""
+    if exchange is None:
+        raise ConfigurationError(
+            f"{where} needs a section [{section}].",
+            hint="It says where tokens are exchanged: url, client_id, client_secret.",
+        )
+    of: dict[str, Any] = _mapping(said, where, str, "a text")
+    if unknown := [key for key in of if key not in _OF_SOURCES]:
+        raise ConfigurationError(f"[{where}] has no key {unknown[0]!r}.", hint=nearest(unknown[0], list(_OF_SOURCES)))
+    if not any(of.values()):
+        raise ConfigurationError(f"{where} must say what its tokens are for.", hint='exchange = { audience = "…" }')
+    return dataclasses.replace(exchange, **of)
 
 
 def _token_type(name: str) -> str:
@@ -378,7 +384,7 @@ def _sources(
     base: Path,
     environment: Mapping[str, str],
     served: bool,
-    exchange: Callable[[Any, str], ExchangeSettings] | None,
+    exchange: ExchangeSettings | None,
 ) -> tuple[SourceSettings, ...]:
     """From a list of sections; or, short, from alias to address or section."""
     if isinstance(document, Mapping):
@@ -401,12 +407,9 @@ def _sources(
         said = {key: value for key, value in entry.items() if key != "exchange"}
         source = _source(config.section(_Source, place, said, base), place, base, environment, served)
         if "exchange" in entry:
-            if exchange is None:
-                raise ConfigurationError(
-                    f"{place}.exchange needs a section [{where.rpartition('sources')[0]}exchange].",
-                    hint="It says where tokens are exchanged: url, client_id, client_secret.",
-                )
-            source = dataclasses.replace(source, exchange=exchange(entry["exchange"], f"{place}.exchange"))
+            section = f"{where.rpartition('sources')[0]}exchange"
+            of = _exchange_for(entry["exchange"], f"{place}.exchange", exchange, section)
+            source = dataclasses.replace(source, exchange=of)
         if source.alias.casefold() in by_alias:
             raise ConfigurationError(f"{place}: there is a source {source.alias!r} already.")
         by_alias[source.alias.casefold()] = source
