@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # kill and stop things mostly wait (four were not faster).
 WORKERS ?= 3
 
-.PHONY: help demo test test-fast check format fuzz bench clean
+.PHONY: help demo test test-fast check format fuzz bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,6 +43,10 @@ fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctr
 bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
 	$(BIN)/python -m perf
 
+docs: $(VENV)/.installed-docs ## the documentation as a site in build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
+
 clean: ## remove what was built and installed here
 	rm -rf $(VENV) var/mysql build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find dai dqp tests perf -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -59,6 +63,10 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt perf/peers/requirements.
 	$(MAKE) -s $(BIN)/python
 	$(INSTALL) -e '.[test,check]'
 	perf/peers/install duckdb-extension-tpcds || echo 'Without it the tests of TPC-DS are skipped.' >&2
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml constraints.txt perf/peers/install perf/peers/requirements.txt $(VENV)/.installed-test

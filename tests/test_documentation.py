@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,3 +194,15 @@ def test_the_safe_service_is_one(tmp_path: Path) -> None:
     assert (config.identity.methods, config.identity.anonymous) == (("token",), False)
     assert policy is not None
     assert (policy.read, policy.write) == (("group:staff",), ())
+
+
+def test_the_site_is_built(tmp_path: Path) -> None:
+    """Every page is in it, and every Python name of the reference is there."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    reference = (tmp_path / "reference" / "python.html").read_text()
+    for name in ("dai.connect", "dai.client.service.Resource.query", "dqp.interfaces.lab.Lab.sql"):
+        assert f'id="{name}"' in reference

@@ -8,6 +8,7 @@ one thread for each service, and only while a statement waits.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,16 @@ AFTER = 5.0
 AGAIN = 1.0
 """Seconds until the next question after one that had no answer."""
 PATIENCE = 10.0
+_leaving = threading.Event()
+_watching: set[threading.Thread] = set()
+
+
+@atexit.register
+def _leave() -> None:
+    """Ends the threads before the interpreter does: those that it stops keep DuckDB's modules, which then complain."""
+    _leaving.set()
+    for thread in tuple(_watching):
+        thread.join(AGAIN)
 
 
 class Heartbeat:
@@ -42,7 +53,7 @@ class Heartbeat:
         key = object()
         with self._lock:
             if not self._watching:
-                threading.Thread(target=self._watch, name="heartbeat", daemon=True).start()
+                threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
                 self._watching = True
             self._waits[key] = (time.monotonic(), cancellation)
         try:
@@ -51,10 +62,16 @@ class Heartbeat:
             with self._lock:
                 del self._waits[key]
 
+    def _run(self) -> None:
+        _watching.add(threading.current_thread())
+        try:
+            self._watch()
+        finally:
+            _watching.discard(threading.current_thread())
+
     def _watch(self) -> None:
         silent: float | None = None
-        while True:
-            time.sleep(self._after if silent is None else min(AGAIN, self._after))
+        while not _leaving.wait(self._after if silent is None else min(AGAIN, self._after)):
             now = time.monotonic()
             with self._lock:
                 if not self._waits:

@@ -83,4 +83,6 @@ def names_a_format(accept: str | None) -> bool:
 
 def not_acceptable(accept: str | None, offers: Sequence[str]) -> NotAcceptableError:
     """Names what could be had instead."""
-    return NotAcceptableError(f"{accept!r} is not possible here.", hint=f"Possible: {', '.join(offers)}.")
+    return NotAcceptableError(
+        f"{accept!r} is not possible here.", hint=f"Possible: {', '.join(dict.fromkeys(offers))}."
+    )

@@ -224,7 +224,7 @@ def _chosen(options: PerformOptions, accept: str | None, perform: Perform) -> tu
         if chosen == DOCUMENT or not perform.end_points:
             return None, None
         if chosen is None:
-            hint = f"Possible: {', '.join(offers)}."
+            hint = f"Possible: {', '.join(dict.fromkeys(offers))}."
             if len(alone) != 1:
                 hint += " One end point alone (?output=NAME) may have other forms."
             error = not_acceptable(accept, offers)
