@@ -27,6 +27,7 @@ from dai.streams.stream import Stream
 from dai.streams.tracing import ending
 from dqp.algebra.functions import MOMENTS
 from dqp.algebra.operators import Names, Operator, identifiers
+from dqp.binding import marks
 from dqp.binding.binder import Bound, bind
 from dqp.binding.parameters import Parameters, spelled
 from dqp.catalog.catalog import Catalog
@@ -45,6 +46,7 @@ from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.placement import Placement
 from dqp.planning.learning import LEAST_SECONDS, learn
+from dqp.planning.reuse import expected, fits, is_reusable, with_values
 from dqp.planning.rules import optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.runtimes.local import Local
@@ -70,7 +72,8 @@ def _unwatched(execution: Execution) -> None:
 @dataclass(frozen=True)
 class Planned:
     """A query that can be run any number of times while the catalog stays as it is. ``tree`` is ``bound.tree``
-    optimised; ``probe`` a top-N probe; ``seconds`` by stage."""
+    optimised; ``probe`` a top-N probe; ``seconds`` by stage; ``rows`` that its statements are expected to give, where
+    it may be used with other parameters."""
 
     sql: str
     bound: Bound
@@ -78,6 +81,7 @@ class Planned:
     context: Context
     probe: top_n.Probe | None
     seconds: Mapping[str, float]
+    rows: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,12 +164,32 @@ class Coordinator:
             if known is not None:
                 self._plans.move_to_end(key)
                 return known
+            form, texts = (marks.form(parameters) if parameters else None) or ("", {})
+            alike = self._plans.get((sql, form, version)) if form else None
+        if alike is not None and (other := self._with(alike, texts)) is not None:
+            self._keep(key, other)
+            return other
         above = None if cancellation is None else cancellation.span
         with ending(None if above is None else above.child("planning")), _not_too_deep():
-            planned = self._planned(sql, parameters, cancellation)
+            planned = self._planned(sql, parameters, texts, cancellation)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
             self._keep(key, planned)
+            if form and planned.rows is not None:
+                self._keep((sql, form, version), planned)
         return planned
+
+    def _with(self, planned: Planned, texts: Mapping[str, str]) -> Planned | None:
+        """The plan with other literals for its parameters; None where another plan is better."""
+        begin = time.perf_counter()
+        context = replace(planned.context, estimator=Estimator(self.catalog.learned))
+        tree, bound, probe = with_values(planned.tree, texts), planned.bound, planned.probe
+        if planned.rows is None or not fits(tree, context, planned.rows):
+            return None
+        if probe is not None:
+            bound = replace(bound, tree=with_values(bound.tree, texts))
+            probe = replace(probe, remote=replace(probe.remote, tree=with_values(probe.remote.tree, texts)))
+        seconds = {"binding": 0.0, "optimising": time.perf_counter() - begin}
+        return replace(planned, bound=bound, tree=tree, context=context, probe=probe, seconds=seconds, rows=None)
 
     def _keep(self, key: tuple[str, str, int], planned: Planned) -> None:
         with self._lock:
@@ -175,9 +199,11 @@ class Coordinator:
             while len(self._plans) > PLANS or sum(len(each[0]) + len(each[1]) for each in self._plans) > CHARACTERS:
                 self._plans.popitem(last=False)
 
-    def _planned(self, sql: str, parameters: Parameters, cancellation: Cancellation | None) -> Planned:
+    def _planned(
+        self, sql: str, parameters: Parameters, texts: Mapping[str, str], cancellation: Cancellation | None
+    ) -> Planned:
         begin = time.perf_counter()
-        bound = bind(sql, self.catalog, parameters)
+        bound = bind(sql, self.catalog, parameters, texts)
         middle = time.perf_counter()
         try:
             tree, context = self._optimised(bound.tree, cancellation)
@@ -185,7 +211,8 @@ class Coordinator:
             raise bound.placed(error) from error
         probe = top_n.probe_for(tree, context)
         seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
-        return Planned(sql, bound, tree, context, probe, seconds)
+        rows = expected(tree, context) if bound.reusable and is_reusable(bound.tree, context) else None
+        return Planned(sql, bound, tree, context, probe, seconds, rows)
 
     def _optimised(self, tree: Operator, cancellation: Cancellation | None) -> tuple[Operator, Context]:
         context = Context(

@@ -16,6 +16,8 @@ from sqlglot import exp
 Value = int | float | Decimal | str | bool | datetime.date | datetime.datetime
 _TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
 _BITS = {exp.DType.TINYINT: 8, exp.DType.SMALLINT: 16, exp.DType.INT: 32, exp.DType.BIGINT: 64, exp.DType.INT128: 128}
+PLACE = "place"
+"""Argument of a literal that stands for a parameter: the parameter's name or number (``dqp.binding.marks``)."""
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  TIMESTAMP has no zone
 
 

@@ -10,6 +10,7 @@ around it that can run alone becomes a ``Verbatim``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,6 +29,7 @@ from dqp.algebra.functions import REVEALING
 from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
 from dqp.binding.expressions import IN_LIST, Expressions
 from dqp.binding.from_clause import values
+from dqp.binding.marks import marked, settled
 from dqp.binding.parameters import Parameters, Statement, read, tokens
 from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded, only
 from dqp.binding.select import Select, is_constant, limits, ordered, position_of
@@ -56,41 +58,55 @@ class Bound:
     placed: Callable[[StatementError], StatementError]
     """Translates the position of an error in the bound text to the position in the text that the user sent."""
     form: str | None = None
+    reusable: bool = False
+    """Whether the literals that stand for parameters are marked, so that others may take their place."""
 
 
-def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
+def bind(sql: str, catalog: Catalog, parameters: Parameters = (), marks: Mapping[str, str] | None = None) -> Bound:
     """The operators of one query, perhaps with EXPLAIN or EXPLAIN ANALYZE before it.
 
     ``parameters``: a sequence for ``?`` and ``$1``, a mapping for ``$name`` and ``:name``; a sequence as a value is a
-    list, after IN the list of values. Raises StatementError with the position in ``sql`` for what is no valid query,
-    NotAQueryError for anything but one query, ParameterError, DatabaseUnavailableError for a source that is needed.
+    list, after IN the list of values. ``marks``: texts of literals that may be marked (``dqp.binding.marks``). Raises
+    StatementError with the position in ``sql`` for what is no valid query, NotAQueryError for anything but one query,
+    ParameterError, DatabaseUnavailableError for a source that is needed.
     """
     statement = read(sql, parameters)
     if statement.lists:
         try:
-            return _bound(statement, catalog)
+            return _bound(statement, catalog, {})
         except StatementError as error:
             # DuckDB casts a constant to the type it is compared with, a text to a date for example, but no column.
             try:
                 statement = read(sql, parameters, None)
             except LimitError:
                 raise error from None
-    return _bound(statement, catalog)
+    return _bound(statement, catalog, {} if statement.lists else marks or {})
 
 
-def _bound(statement: Statement, catalog: Catalog) -> Bound:
+def _bound(statement: Statement, catalog: Catalog, marks: Mapping[str, str]) -> Bound:
     try:
         _nothing_telling(statement.tokens, statement.text)
         shape = catalog.describe(statement.text)
         _not_too_deep(shape)
-        parsed = _parsed(statement.tokens, statement.text)
+        parsed, reusable = _with_marks(statement, marks)
         output = StatementBinder(catalog, statement.lists).statement(parsed, shape)
     except StatementError as error:
         if statement.text is statement.written and (error.position is None or error.extra.get("excerpt")):
             raise
         raise statement.error(error) from error
     names, types = (tuple(each) for each in zip(*shape, strict=True))
-    return Bound(output.tree, names, types, statement.kind, statement.error, statement.form)
+    return Bound(output.tree, names, types, statement.kind, statement.error, statement.form, reusable)
+
+
+def _with_marks(statement: Statement, marks: Mapping[str, str]) -> tuple[exp.Expression, bool]:
+    """The syntax tree with marks at the literals of parameters, and whether it has them."""
+    sql_tokens = marked(statement, marks)
+    if sql_tokens is not None:
+        with suppress(StatementError, ValueError):
+            query = _parsed(sql_tokens, statement.text)
+            if settled(query, len(statement.values)):
+                return query, True
+    return _parsed(statement.tokens, statement.text), False
 
 
 def _not_too_deep(shape: Shape) -> None:

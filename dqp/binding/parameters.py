@@ -107,6 +107,8 @@ class Statement:
     """Long lists, by the names under which ``text`` reads them."""
     form: str | None = None
     """Format of the plan that EXPLAIN returns: one of FORMS."""
+    values: tuple[tuple[int, int, str], ...] = ()
+    """Start and end in ``text`` of each literal that stands for a parameter, and the parameter's name or number."""
 
     def place(self, position: int | None) -> int | None:
         """The 1-based position in ``written`` for one in ``text``."""
@@ -197,17 +199,21 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
             "This is more than one statement; nothing was run.", sql=written, position=start + second.start + 1
         )
     replaced = _replaced(sql_tokens, sql[start:], parameters, lists, most)
-    edits = [(start + first, start + last, text) for first, last, text in replaced]
+    edits = [(start + first, start + last, text) for first, last, text, _ in replaced]
     if not edits and not start and end == len(sql):
         return Statement(written, sql, kind, tuple(sql_tokens), lists=lists, form=form)
-    parts, at = [], start
-    for first, last, text in edits:
+    parts, at, length = [], start, 0
+    values: list[tuple[int, int, str]] = []
+    for (first, last, text), (*_, key) in zip(edits, replaced, strict=True):
         parts += [sql[at:first], text]
+        length += first - at + len(text)
+        values.append((length - len(text), length, str(key)))
         at = last
     text = "".join([*parts, sql[at:end]])
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
-    return Statement(written, text, kind, tuple(tokens(text)) if edits else tuple(sql_tokens), known, lists, form)
+    sql_tokens = tokens(text) if edits else sql_tokens
+    return Statement(written, text, kind, tuple(sql_tokens), known, lists, form, tuple(values))
 
 
 def _as_table(lists: dict[str, pa.Table], most: int, match: re.Match[str]) -> str:
@@ -224,11 +230,11 @@ def _as_table(lists: dict[str, pa.Table], most: int, match: re.Match[str]) -> st
 
 def _replaced(
     sql_tokens: list[Token], sql: str, parameters: Parameters, lists: dict[str, pa.Table], most: int | None
-) -> list[tuple[int, int, str]]:
-    """(start, end, literal) of every parameter. Long lists go into ``lists``."""
+) -> list[tuple[int, int, str, str | int]]:
+    """(start, end, literal, name or number) of every parameter. Long lists go into ``lists``."""
     named = parameters if isinstance(parameters, Mapping) else None
     positional = [] if isinstance(parameters, Mapping) else list(parameters)
-    edits: list[tuple[int, int, str]] = []
+    edits: list[tuple[int, int, str, str | int]] = []
     used: set[str | int] = set()
     question = 0
     for index, token in enumerate(sql_tokens):
@@ -261,9 +267,9 @@ def _replaced(
         before = [each.token_type for each in sql_tokens[max(index - 2, 0) : index]]
         enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(sql_tokens, end)
         after_in = before[-1:] == [TokenType.IN]
-        value = _members(_plain(value)) if after_in else value
+        value = _members(plain(value)) if after_in else value
         text = _listed(value, lists, most, enclosed) if after_in or enclosed else None
-        edits.append((token.start, end, _text(value, name, after_in, enclosed) if text is None else text))
+        edits.append((token.start, end, _text(value, name, after_in, enclosed) if text is None else text, key))
     surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
     if surplus:
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
@@ -277,8 +283,8 @@ def _members(value: Any) -> Any:
     """A list without its NULLs: in DuckDB, ``IN`` with a list means ``contains``, which never matches NULL."""
     if not isinstance(value, list):
         return value
-    plain = value if _SPELLED.issuperset(map(type, value)) else map(_plain, value)
-    return [each for each in plain if each is not None]
+    members = value if _SPELLED.issuperset(map(type, value)) else map(plain, value)
+    return [each for each in members if each is not None]
 
 
 def _closes(sql_tokens: list[Token], end: int) -> bool:
@@ -305,7 +311,7 @@ def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count:
 
 def _listed(value: Any, lists: dict[str, pa.Table], most: int | None, enclosed: bool) -> str | None:
     """The subquery that gives the values of a long list, which is put into ``lists``; None for any other value."""
-    value = _plain(value)
+    value = plain(value)
     if most is None or not isinstance(value, list) or len(value) <= most:
         return None
     kinds = {type(each) for each in value} - {type(None)}
@@ -326,14 +332,14 @@ def _listed(value: Any, lists: dict[str, pa.Table], most: int | None, enclosed: 
 
 def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:
     """The literal; a sequence after IN is its list of values."""
-    value = _plain(value)
+    value = plain(value)
     if not (isinstance(value, list) and (after_in or enclosed)):
         return literal(value, name)
-    listed = ", ".join(literal(_plain(each), name) for each in value)
+    listed = ", ".join(literal(plain(each), name) for each in value)
     return listed if enclosed else f"({listed})"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of NumPy, Arrow or pandas as Python's; any sequence as a list."""
     if hasattr(value, "as_py"):
         return value.as_py()
@@ -359,7 +365,7 @@ def spelled(parameters: Parameters) -> str:
 
 
 def _whole(value: Any) -> Any:
-    value = _plain(value)
+    value = plain(value)
     if isinstance(value, list):
         return value if all(type(each) in _SPELLED for each in value) else [_whole(each) for each in value]
     if type(value) in _SPELLED:
@@ -401,7 +407,7 @@ def literal(value: Any, name: str = "") -> str:
     if isinstance(value, UUID):
         return f"CAST('{value}' AS UUID)"
     if isinstance(value, list):
-        return "[" + ", ".join(literal(_plain(each), name) for each in value) + "]"
+        return "[" + ", ".join(literal(plain(each), name) for each in value) + "]"
     raise ParameterError(f"The value of parameter {name} is a {type(value).__name__}; SQL has no type for it.")
 
 

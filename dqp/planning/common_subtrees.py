@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from dqp.algebra.constants import PLACE
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
     Aggregate,
@@ -259,6 +260,8 @@ class _Forms:
             if isinstance(node, exp.Column):
                 content = columns.get(node.name)
                 return column(f"column {self.number(object()) if content is None else content}")
+            if isinstance(node, exp.Literal) and PLACE in node.args:  # another parameter may have another value
+                return column(f"parameter {node.args[PLACE]} {node.this}")
             if isinstance(node, Members):
                 compared = [self._canonical(each, columns) for each in node.expressions]
                 return column(f"{compared} in keys {self._place_of(node.key_table.data)}")

@@ -54,6 +54,8 @@ class Context:
     types: dict[str, str] = field(default_factory=dict)
     dialects: Mapping[str, str] = field(default_factory=dict)
     cancellation: Cancellation | None = None
+    decided: list[exp.Expression] = field(default_factory=list)
+    """Comparisons of constants that were decided by the value of a parameter."""
 
     def check(self) -> None:
         """Raises the reason if the query was cancelled."""

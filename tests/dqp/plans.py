@@ -90,8 +90,12 @@ def plan(sql: str, over: Catalog) -> str:
     """The optimised tree as text."""
     context = Context(over, Estimator(), Names())
     tree = optimise(bind(sql, over).tree, context)
-    lines = list(_lines(tree, context, 0))
-    return "\n".join([*lines, *(f"Remark: {each}" for each in context.remarks), ""])
+    return "\n".join([written(tree, context), *(f"Remark: {each}" for each in context.remarks), ""])
+
+
+def written(tree: Operator, context: Context) -> str:
+    """The operators of the tree, a line each, with the statements of sources."""
+    return "\n".join(_lines(tree, context, 0))
 
 
 def _lines(tree: Operator, context: Context, depth: int) -> list[str]:

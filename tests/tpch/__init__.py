@@ -6,11 +6,14 @@ dialect; ``qualified`` puts the alias of a placement before each table name. The
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,9 @@ QUERIES: Mapping[str, str] = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parent / "queries").iterdir())
 }
 """``q01`` … ``q22``; table names without prefix."""
+REUSED = ("q02", "q03", "q07", "q12", "q16", "q18", "q21")
+"""Queries whose constants behind comparisons may all be parameters of a plan that is used again."""
+_CONSTANT = re.compile(r"(?<=[=<>] )(?:date '([^']*)'|'([^']*)'|(\d+\.\d+)|(\d+))(?! *[-+] interval)", re.I)
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
@@ -177,6 +183,26 @@ def qualified(sql: str, placement: Placement) -> str:
         start = name.meta["start"]
         sql = f"{sql[:start]}{placement[name.name]}.{sql[start:]}"
     return sql
+
+
+def parametrised(sql: str) -> tuple[str, list[Any], list[Any]]:
+    """The query with ``?`` for the constants behind comparisons, their values, and other ones."""
+    values: list[Any] = []
+    others: list[Any] = []
+
+    def change(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            values.append(date.fromisoformat(match[1]))
+            others.append(values[-1] + timedelta(days=40))
+        elif match[2] is not None:
+            values.append(match[2])
+            others.append(match[2][::-1])
+        else:
+            values.append(Decimal(match[3]) if match[3] is not None else int(match[4]))
+            others.append(values[-1] + 1)
+        return "?"
+
+    return _CONSTANT.sub(change, re.sub("--[^\n]*", "", sql)), values, others
 
 
 def tables(scale: float, names: Iterable[str] = TABLES) -> dict[str, pa.Table]:

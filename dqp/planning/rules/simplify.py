@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.algebra.constants import Value, literal, value
+from dqp.algebra.constants import PLACE, Value, literal, value
 from dqp.algebra.operators import Filter, Join, Operator, conjuncts, rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.predicates import (
@@ -145,6 +145,8 @@ def _comparison(node: exp.Expression, context: Context) -> exp.Expression:
     if left is not None and right is not None:
         truth = _compared(type(node), left, right)
         if truth is not None:
+            if any(PLACE in each.args for each in node.find_all(exp.Literal)):
+                context.decided.append(node)
             return TRUE if truth else FALSE
     return node if one is node.this and other is node.expression else type(node)(this=one, expression=other)
 

@@ -52,7 +52,7 @@ SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _ARGUMENTS = frozenset(
     "this expression expressions low high ifs default true false start length to is_string unit quoted kind plan"
-    " operator negate big_int safe coalesce typed text table".split()
+    " operator negate big_int safe coalesce typed text table place".split()
 )
 """Of nodes of sqlglot, those that are looked at or change nothing: any other (``symmetric``, ``zone``) may change the
 meaning."""
