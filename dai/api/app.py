@@ -20,7 +20,19 @@ from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
-from dai.api.routes import contexts, health, jobs, perform, problems, queries, resources, sessions, streams, wsctx
+from dai.api.routes import (
+    contexts,
+    feeds,
+    health,
+    jobs,
+    perform,
+    problems,
+    queries,
+    resources,
+    sessions,
+    streams,
+    wsctx,
+)
 from dai.api.routes.registry import changes, entries, sparql, uddi
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
@@ -28,6 +40,7 @@ from dai.api.service import Service
 ROUTERS = (
     streams.pulls,
     queries.frequent,
+    feeds.changing,
     *(
         each.router
         for each in (
@@ -37,6 +50,7 @@ ROUTERS = (
             sessions,
             wsctx,
             contexts,
+            feeds,
             resources,
             jobs,
             mappings,

@@ -35,6 +35,7 @@ from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
 from dai.security.policies import policy_for
 from dai.service.contexts.contexts import Contexts
+from dai.service.feeds import Feeds
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.quotas import Quotas
@@ -108,6 +109,13 @@ class Service:
             count=self._tally("sessions"),
             held=self._tally("stream_bytes"),
             check=self.quotas.check_session,
+        )
+        self.feeds = Feeds(
+            limits,
+            identities=identities,
+            count=self._tally("feeds"),
+            held=self._tally("feed_bytes"),
+            check=self.quotas.check_feeds,
         )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory
@@ -208,6 +216,7 @@ class Service:
         while not self._stop.wait(REAP_SESSIONS):
             try:
                 self.sessions.reap()
+                self.feeds.reap()
                 self.resources.tidy()
                 if self.replicas is not None:
                     self.replicas.reap()
@@ -268,6 +277,7 @@ class Service:
     def stopping(self) -> None:
         """The time of grace begins, for requests and jobs alike."""
         self._stop_until = time.monotonic() + self.config.service.grace
+        self.feeds.close()
         for each in (self.registration, self.publisher):
             if each is not None:
                 each.stop()
@@ -293,6 +303,7 @@ class Service:
             work.cancellation.cancel(CancelledError("The service stops."))
         self.jobs.stop(grace)
         self.sessions.close()
+        self.feeds.close()
         self._reaper.join()
         for each in (self.workers, self.interrupts, self.control, self.files, self.rendering, self.locating):
             each.shutdown(wait=True)
@@ -369,6 +380,9 @@ class Service:
         contents = [mailbox.held for each in self.sessions.all() for _, _, mailbox in each.streams()]
         yield Gauge("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in contents))
         yield Gauge("dai_stream_bytes", "bytes of them", sum(size for _, size in contents))
+        yield Gauge("dai_feeds", "feeds", len(feeds := self.feeds.all()))
+        yield Gauge("dai_feed_bytes", "bytes that they keep", sum(each.held for each in feeds))
+        yield Gauge("dai_followers", "readers who wait for their blocks", self.feeds.followers)
         yield Gauge("dai_result_bytes", "bytes of kept results", self.results.used)
         for name, resource in self.resources.items():
             for state, count in resource.driver.pool_state().items():

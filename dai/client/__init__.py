@@ -25,16 +25,19 @@ from dai.client.documents import activity, document, element
 from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
-from dai.client.pull import Pull
 from dai.client.registry import Found, RegistryClient
 from dai.client.results.response import Response, ResponseResult
 from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
-from dai.client.session import Session
+from dai.client.streams.feed import Event, Feed
+from dai.client.streams.pull import Pull
+from dai.client.streams.session import Session
 from dai.errors import NotFoundError, ParameterError, RequestError
 from dai.plugins import nearest
 
 __all__ = [
+    "Event",
+    "Feed",
     "Job",
     "Jobs",
     "Options",

@@ -15,8 +15,9 @@ from dai.client.progress import Asked
 from dai.client.results.choices import checked
 from dai.client.results.response import Response
 from dai.client.results.result import Result
-from dai.client.session import Session
 from dai.client.statements import Parameters, arguments, change, parameters_of, plain
+from dai.client.streams.feed import Feed
+from dai.client.streams.session import Session
 from dai.errors import DataError, NotFoundError
 from dai.formats import form_of, media_type
 from dai.plugins import nearest
@@ -60,6 +61,32 @@ class Service:
 
     def jobs(self) -> Jobs:
         return Jobs(self.transport)
+
+    def feed(
+        self,
+        id: str | None = None,
+        *,
+        title: str = "",
+        readers: Sequence[str] = (),
+        writers: Sequence[str] = (),
+        blocks: int | None = None,
+        bytes: int | None = None,
+        seconds: float | None = None,
+    ) -> Feed:
+        """A new feed: blocks that are published once and followed by many. With ``id`` one that is there. ``readers``
+        and ``writers`` besides its owner: names, ``group:NAME``, ``*``, ``anonymous``. It keeps so many ``blocks`` and
+        ``bytes`` for so many ``seconds`` at most (docs/contexts.md)."""
+        if id is not None:
+            return Feed(self.transport, id)
+        import json
+
+        bounds = {"blocks": blocks, "bytes": bytes, "seconds": seconds}
+        wanted = {"title": title, "readers": list(readers), "writers": list(writers)} | {
+            name: value for name, value in bounds.items() if value is not None
+        }
+        reply = self.transport.send("POST", "/feeds", json.dumps(wanted).encode(), {"Content-Type": "application/json"})
+        with reply.body:
+            return Feed(self.transport, str(reply.json()["id"]))
 
     def close(self) -> None:
         self.transport.close()

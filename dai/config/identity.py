@@ -230,7 +230,7 @@ def _jwt(values: Any, base: Path) -> JwtConfig:
 class QuotaConfig:
     """What one caller may have; 0 means no limit. ``jobs`` that have not ended, ``result_bytes`` of kept results,
     ``day_bytes`` of answers a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``,
-    ``context_bytes`` of contexts and documents."""
+    ``context_bytes`` of contexts and documents, ``feeds``."""
 
     jobs: int = 250
     result_bytes: int = 0
@@ -238,6 +238,7 @@ class QuotaConfig:
     concurrent: int = 0
     sessions: int = 0
     context_bytes: int = 0
+    feeds: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

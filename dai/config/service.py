@@ -92,7 +92,8 @@ class LimitsConfig:
     ends, ``job_seconds`` after its creation a job is destroyed, or when its caller says, at most
     ``job_seconds_most`` after its creation. ``result_bytes`` is for all kept results together.
     A context, or a document beside them, has at most ``context_bytes``, all together ``contexts_bytes``, of which
-    ``contexts_memory`` stay in memory; a lease lasts ``context_seconds`` at most.
+    ``contexts_memory`` stay in memory; a lease lasts ``context_seconds`` at most. There are ``feeds`` feeds; one keeps
+    ``feed_bytes`` at most for ``feed_seconds``, all together ``feeds_bytes``; ``followers`` follow those of a process.
     """
 
     concurrent: int = field(default=16, metadata=POSITIVE)
@@ -126,4 +127,9 @@ class LimitsConfig:
     contexts_bytes: int = field(default=256 << 20, metadata=POSITIVE)
     contexts_memory: int = 32 << 20
     context_seconds: float = field(default=7 * 86400.0, metadata=POSITIVE)
+    feeds: int = field(default=100, metadata=POSITIVE)
+    feed_bytes: int = field(default=16 << 20, metadata=POSITIVE)
+    feeds_bytes: int = field(default=256 << 20, metadata=POSITIVE)
+    feed_seconds: float = field(default=3600.0, metadata=POSITIVE)
+    followers: int = field(default=2000, metadata=POSITIVE)
     resource_jobs: int = 0

@@ -5,7 +5,7 @@ A frame is a head and a payload. Numbers are little-endian::
     bytes   what
     4       "DAIB"
     1       version, 1
-    1       1: the payload is compressed; 0: it is not
+    1       1: the payload is compressed; 0: it is not; 2: this is no block, but says what was lost
     2       bytes of the session's id
     32      the context: SHA-256 of the static part
     8       number of the block in its stream
@@ -18,6 +18,8 @@ A frame is a head and a payload. Numbers are little-endian::
 
 A compressed payload is one zstd frame with the static part as its dictionary (``zstd -D``). No frame needs another one,
 so a reader may begin anywhere. Context, payload and the ``tail`` of the format, one after the other, are a document.
+A follower of a feed that has lost blocks is told so by a frame without a payload: its number is that of the first one,
+its rows are how many there were (0: none, the connection lives).
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/vnd.dai.blocks"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAGIC, _VERSION = b"DAIB", 1
+_LOST = 2
 _HEAD = struct.Struct("<4sBBH32sQIII")
 _CHECK = struct.Struct("<I")
 _LEVEL, _FAST_LEVEL, LARGE = 7, 1, 1 << 16
@@ -75,12 +78,14 @@ class Frame:
     payload: bytes | memoryview
     static: int = 0
     compressed: bool = False
+    lost: bool = False
+    """No block: so many as it has ``rows`` are not there any more, from ``number`` on."""
 
     def __bytes__(self) -> bytes:
         session = self.session.encode()
         numbers = self.number, self.rows, memoryview(self.payload).nbytes, self.static
         context = bytes.fromhex(self.context)
-        head = _HEAD.pack(_MAGIC, _VERSION, self.compressed, len(session), context, *numbers)
+        head = _HEAD.pack(_MAGIC, _VERSION, _LOST if self.lost else self.compressed, len(session), context, *numbers)
         return b"".join((head, _CHECK.pack(_checksum(head, session, self.payload)), session, self.payload))
 
 
@@ -112,7 +117,7 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         if begin > view.nbytes:
             raise TruncatedError("The body ends in the middle of a block's head.")
         head = view[at : at + _HEAD.size]
-        magic, version, compressed, length, context, number, rows, size, static = _HEAD.unpack(head)
+        magic, version, kind, length, context, number, rows, size, static = _HEAD.unpack(head)
         if magic != _MAGIC or version != _VERSION:
             raise DataError("This is no block frame that can be read.", hint="Is the service newer than this client?")
         at = begin + length + size
@@ -121,13 +126,36 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         session, payload = view[begin : begin + length], view[begin + length : at]
         if _CHECK.unpack_from(view, begin - _CHECK.size)[0] != _checksum(head, session, payload):
             raise DataError(f"Block {number} was damaged on its way: its checksum is another.")
-        if compressed > 1 or static > size or (static and compressed):
+        if kind > _LOST or static > size or (static and kind) or (kind == _LOST and size):
             raise DataError(f"The head of block {number} contradicts itself.")
         try:
             name = bytes(session).decode()
         except UnicodeDecodeError as error:
             raise DataError(f"Block {number} has no readable session.") from error
-        yield Frame(context.hex(), name, number, rows, payload, static, bool(compressed))
+        yield Frame(context.hex(), name, number, rows, payload, static, kind == 1, kind == _LOST)
+
+
+class Arriving:
+    """Frames of bytes that arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, piece: bytes | memoryview) -> Iterator[Frame]:
+        """Those that are complete with this piece. Raises as ``read`` does."""
+        self._bytes += piece
+        begin, end = _HEAD.size + _CHECK.size, 0
+        while len(self._bytes) - end >= begin:
+            _, _, _, length, _, _, _, size, _ = _HEAD.unpack_from(self._bytes, end)
+            if self._bytes[end : end + len(_MAGIC)] == _MAGIC and end + begin + length + size > len(self._bytes):
+                break
+            yield from read(bytes(self._bytes[end : (end := end + begin + length + size)]))
+        del self._bytes[:end]
+
+    def finish(self) -> None:
+        """TruncatedError where a part of a frame is left."""
+        if self._bytes:
+            raise TruncatedError("The body ends in the middle of a block.")
 
 
 DCZ = "dcz"
@@ -231,6 +259,8 @@ def _checksum(head: bytes | memoryview, session: bytes | memoryview, payload: by
 def _dictionary(static: bytes) -> Any:
     import zstandard
 
+    if not static:
+        return None
     return zstandard.ZstdCompressionDict(static, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 

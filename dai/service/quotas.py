@@ -1,10 +1,10 @@
 """What each caller may have at most: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC),
-requests that run or wait, and sessions.
+requests that run or wait, sessions and feeds.
 
 Jobs and results are counted in the state database, so by all processes of the service and through restarts. The bytes
 of a day are counted in each process and added up there every REAP_JOBS seconds by ``dai.api``: a caller may have as
-much more as leaves in that time, and an answer that has begun is not broken off. Requests and sessions are counted in
-each process alone.
+much more as leaves in that time, and an answer that has begun is not broken off. Requests, sessions and feeds are
+counted in each process alone.
 """
 
 from __future__ import annotations
@@ -127,6 +127,17 @@ class Quotas:
                 hint="End those that you no longer need: DELETE /sessions/ID.",
                 retry_after=RETRY_SECONDS,
                 quota="sessions",
+            )
+
+    def check_feeds(self, caller: str, count: int) -> None:
+        """QuotaError where the caller has so many feeds that one more is too many."""
+        most = self.of(caller).feeds
+        if most and count >= most:
+            raise QuotaError(
+                f"You have {most} feeds; you may have no more at once.",
+                hint="End those that you no longer need: DELETE /feeds/ID.",
+                retry_after=RETRY_SECONDS,
+                quota="feeds",
             )
 
     def check_contexts(self, caller: str, size: int) -> None:

@@ -38,7 +38,7 @@ class Pending:
 PENDING = Pending()
 
 
-class _Listeners:
+class Listeners:
     """Who is told of a change; thread-safe."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Budget:
         self.limit, self.awaited_limit = limit, awaited_limit
         self._within = within
         self._tally = tally or Tally()
-        self._listeners = _Listeners()
+        self._listeners = Listeners()
 
     @property
     def held(self) -> int:
@@ -145,7 +145,7 @@ class Mailbox:
         self._acknowledged = 0
         self._finished = False
         self._cause: DaiError | None = None
-        self._listeners = _Listeners()
+        self._listeners = Listeners()
 
     @property
     def expected(self) -> int:

@@ -284,7 +284,7 @@ def test_a_failure_on_the_way_is_raised(book_resource: Resource) -> None:
 
 
 def test_a_block_with_another_number_is_refused(book_resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.api.framing.framed", lambda *_, **__: Frame("0" * 64, "s", 7, 0, b"x", 1))
+    monkeypatch.setattr("dai.api.blocks.framing.framed", lambda *_, **__: Frame("0" * 64, "s", 7, 0, b"x", 1))
     with book_resource.session() as session:
         book_resource.perform(streamed(SQL), session=session.id).check()
         with pytest.raises(DataError, match="block 7 came"):

@@ -43,7 +43,7 @@ HEALTH = {"/", "/health", "/health/live", "/health/ready"}
 EVERYBODY = {
     ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
-    ("POST", "/contexts"), ("GET", "/wsctx"), ("POST", "/wsctx"),
+    ("POST", "/contexts"), ("GET", "/wsctx"), ("POST", "/wsctx"), ("GET", "/feeds"), ("POST", "/feeds"),
 }  # fmt: skip
 """What every known caller may ask, and what shows nobody's things but their own."""
 OPERATIONS = sorted(
@@ -162,13 +162,15 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
             finished = done.headers["location"].rpartition("/")[2]
             context = hashlib.sha256(b"hers").hexdigest()
             assert alice.put(f"/contexts/{context}", content=b"hers").status_code == 201
+            feed = alice.post("/feeds", json={}).json()["id"]
+            assert alice.put(f"/feeds/{feed}/blocks/0?last=true", content=b"hers").status_code == 200
             until(lambda: alice.get(f"/jobs/{finished}").json()["phase"] == "COMPLETED")
             until(lambda: [each["ended"] for each in alice.get(f"/sessions/{session}").json()["streams"]] == [True])
         running.service.problems.keep("her-request", DeniedError("Hers alone."), 0, "alice")
         assert broken.status_code == 400
         service.hers = {
             "session": session, "job": id, "stream": "out", "number": "0", "output": "result", "request": "her-request",
-            "resource": "book", "context": context, "part": "inquiry",
+            "resource": "book", "context": context, "part": "inquiry", "feed": feed,
         }  # fmt: skip
         yield service
 
@@ -210,6 +212,7 @@ def theirs(known: Known) -> tuple[object, ...]:
         sessions,
         (service.replicas.catalog.counts(), service.replicas.told_indexes(), service.replicas.index.counts()),
         service.registry.number(),
+        [(each.id, each.next, each.ended) for each in service.feeds.all() if each.owner == "alice"],
         [each for each, _ in service.contexts.listed(Caller("root", administrator=True)) if each.owner == "alice"],
         [(each.acknowledged, each.expected) for s in service.sessions.all() for _, _, each in s.streams()],
     )
@@ -249,7 +252,7 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
     before = theirs(known)
     with known.client("bob", how) as bob:
         answer = asked(bob, method, path, known.hers)
-    if any(part in path for part in ("{session}", "{job}", "{request}", "{context}")):
+    if any(part in path for part in ("{session}", "{job}", "{request}", "{context}", "{feed}")):
         # who puts a context names its bytes: these are not alice's
         assert answer.status_code == (400 if (method, path) == ("PUT", "/contexts/{context}") else 404), answer.text
         assert theirs(known) == before

@@ -50,7 +50,10 @@ def existing(shared: Background) -> Iterator[dict[str, str]]:
         job = client.post("/resources/book/query", json=body, headers={"Prefer": "respond-async"}).headers["location"]
         assert client.get(f"{job}?wait=30").status_code == 200
         session = client.post("/sessions", json={"timeout": 3600}).json()["id"]
+        feed = client.post("/feeds", json={}).json()["id"]  # that has ended: nobody follows for ever
+        assert client.put(f"/feeds/{feed}/blocks/0?last=true", content=b"x").status_code == 200
         yield {
+            "feed": feed,
             "resource": "book",
             "job": job.rpartition("/")[2],
             "output": "result",

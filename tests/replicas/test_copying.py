@@ -162,7 +162,7 @@ def _fails(method: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def _refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.client.session.Session.transfer", _broken)
+    monkeypatch.setattr("dai.client.streams.session.Session.transfer", _broken)
 
 
 def _cannot_take_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from dai.api.blocks.framing import has_context, published
 from dai.api.dependencies import TheBody, TheCaller, TheService
-from dai.api.framing import has_context, published
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members

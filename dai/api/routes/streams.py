@@ -6,15 +6,16 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dai.api.blocks.changes import Changes, disconnected
+from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, wants_frames
 from dai.api.dependencies import TheAccess, TheBody, TheService
-from dai.api.framing import dictionary_coded_blocks, framed_blocks, wants_frames
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import takes
@@ -52,7 +53,7 @@ _LINGER = "milliseconds to wait for more blocks once there is one; within the se
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
 Producer = Annotated[str, Field(min_length=1, max_length=100)]
-_NOT_YET: dict[str, Any] = {
+NOT_YET: dict[str, Any] = {
     "description": "Nothing is there yet; ask again",
     "headers": {"Retry-After": header("seconds")},
 }
@@ -88,50 +89,6 @@ class Rest(Asked):
     wait: Seconds = MOST_WAIT
 
 
-class _Changes:
-    """Waits on the event loop for a mailbox or a budget to change, from its own creation on; a context. The session
-    has a client that waits meanwhile."""
-
-    def __init__(self, session: Session, seconds: float, *watched: Mailbox | Budget) -> None:
-        self._session = session
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + seconds
-        self._lingers = False
-        self._changed = asyncio.Event()
-        self._removals = [each.add_listener(self._notify) for each in watched]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for remove in self._removals:
-            remove()
-
-    def _notify(self) -> None:
-        self._loop.call_soon_threadsafe(self._changed.set)
-
-    def linger(self, seconds: float) -> None:
-        """From the first call on there are so many seconds left at most."""
-        if not self._lingers:
-            self._lingers = True
-            self._deadline = min(self._deadline, self._loop.time() + seconds)
-
-    def wake(self) -> None:
-        """Ends a wait as a change does; on the event loop."""
-        self._changed.set()
-
-    async def wait(self) -> bool:
-        """Until it changes, or the time is up: False."""
-        try:
-            with self._session.waiting():
-                async with asyncio.timeout_at(self._deadline):
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        return True
-
-
 @pulls.get(
     "/blocks/{number}",
     summary="Pull a block, and as many after it as asked for; acknowledges all before it",
@@ -148,7 +105,7 @@ class _Changes:
                     "X-Block-Last": header("true where the last is known to be the last of the stream"),
                 },
             },
-            202: _NOT_YET,
+            202: NOT_YET,
             204: {"description": "The stream has ended before this block"},
         },
     ),
@@ -186,7 +143,7 @@ async def get_block(
 async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
     """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
     in_time = True
-    with _Changes(session, options.wait, mailbox) as changes:
+    with Changes(session, options.wait, mailbox) as changes:
         while True:
             blocks, more = mailbox.poll_many(number, options.count, options.ahead)
             if not more or not in_time:
@@ -203,7 +160,7 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     responses=answers(
         *(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, SlowRequestError),
         ok={
-            202: {"description": "It is there, but not taken yet; send it again", "headers": _NOT_YET["headers"]},
+            202: {"description": "It is there, but not taken yet; send it again", "headers": NOT_YET["headers"]},
             204: {"description": "It is there, or was taken where that was asked for"},
         },
     ),
@@ -228,7 +185,7 @@ async def put_block(
     header_rows = request.headers.get("x-block-rows", "")
     rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
     try:
-        with _Changes(opened, options.wait, mailbox, service.sessions.budget) as changes:
+        with Changes(opened, options.wait, mailbox, service.sessions.budget) as changes:
             mailbox.check_offer(number, options.producer)
             while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
                 if not await changes.wait():
@@ -294,7 +251,7 @@ async def delete_stream(
         *(NotFoundError, ConflictError, GoneError),
         ok={
             200: {"description": "The blocks, one after the other", "content": {"*/*": {}}},
-            202: _NOT_YET,
+            202: NOT_YET,
             204: {"description": "The stream has ended and all its blocks were taken"},
         },
     ),
@@ -304,7 +261,7 @@ async def get_stream(
 ) -> Response:
     opened = service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
-    with _Changes(opened, options.wait, mailbox) as changes:
+    with Changes(opened, options.wait, mailbox) as changes:
         while True:
             number = mailbox.acknowledged
             blocks, more = mailbox.poll_many(number, 1)
@@ -332,8 +289,8 @@ class _WholeStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.Event()
-        with _Changes(self._session, self._seconds, self._mailbox) as changes:
-            watching = asyncio.create_task(_disconnected(receive, gone, changes))
+        with Changes(self._session, self._seconds, self._mailbox) as changes:
+            watching = asyncio.create_task(disconnected(receive, gone, changes))
             try:
                 block: Block | None = self._first
                 while block is not None and not gone.is_set():
@@ -351,7 +308,7 @@ class _WholeStream(Response):
             finally:
                 watching.cancel()
 
-    async def _next(self, changes: _Changes, gone: asyncio.Event) -> Block | None:
+    async def _next(self, changes: Changes, gone: asyncio.Event) -> Block | None:
         while True:
             blocks, more = self._mailbox.poll_many(self._number, 1)
             if blocks:
@@ -362,10 +319,3 @@ class _WholeStream(Response):
                 raise CancelledError("The client has gone.")
             if not await changes.wait():
                 raise LimitError("The stream took longer than a request may.")
-
-
-async def _disconnected(receive: Receive, gone: asyncio.Event, changes: _Changes) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    gone.set()
-    changes.wake()

@@ -35,6 +35,8 @@ from dai.api.workers.member import Member
 from dai.errors import BusyError, DaiError, RequestError
 
 log = logging.getLogger("dai.access")
+HOLD_LITTLE = "dai.hold_little"
+"""The extension of a scope by which an answer asks for small buffers."""
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection."""
@@ -84,8 +86,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._unparsed = 0
         super().on_message_begin()
-        if self._extensions:
-            cast(Any, self.scope)["extensions"] = self._extensions
+        cast(Any, self.scope)["extensions"] = {**self._extensions, HOLD_LITTLE: self._hold_little}
 
     def on_headers_complete(self) -> None:
         self._unparsed = 0
@@ -99,6 +100,11 @@ class _Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._unparsed = 0
         super().on_message_complete()
+
+    def _hold_little(self, size: int) -> None:
+        """From now on about so many bytes of answers wait here, and as many in the system, for a slow client."""
+        self.transport.set_write_buffer_limits(high=size)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
     def _await_head(self) -> None:
         if self._deadline is None:

@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 import threading
@@ -32,6 +33,8 @@ from dai.service.resources import Resource
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
+MOST_FILES = 1 << 16
+"""Open files and connections of a process."""
 
 
 def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
@@ -175,6 +178,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
     address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
     configure()
+    _allow_connections()
     if not config.service.loopback and not config.identity.methods:
         if not config.identity.anonymous:
             raise ConfigurationError(
@@ -197,6 +201,14 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     if workers > 1:
         return Supervisor(config, workers, listening).run(lambda: announce(url))
     return run(Process(Service(config), lambda: announce(url)), [listening])
+
+
+def _allow_connections() -> None:
+    """As many as the system lets this process have: by itself it begins with fewer (often 1,024)."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(most, MOST_FILES)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _scheme(config: Config) -> str:

@@ -48,7 +48,7 @@ class Member:
         else:
             path, _, query = url.partition(b"#")[0].partition(b"?")
         _, kind, name, *_ = (unquote(path.decode("latin-1")) + "///").split("/")
-        if kind in ("sessions", "jobs") and name:
+        if kind in ("sessions", "jobs", "feeds") and name:
             return self.identities.owner(name)
         if kind == "resources" and name in self.shared:
             session = dict(parse_qsl(query.decode("latin-1"))).get("session") if b"session=" in query else None

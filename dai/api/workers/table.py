@@ -21,7 +21,7 @@ from dai.streams.tally import Tally
 COLUMNS = (
     *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
     "in_a_row",
-    *("jobs", "jobs_running", "sessions", "stream_bytes", "result_bytes"),
+    *("jobs", "jobs_running", "sessions", "stream_bytes", "result_bytes", "feeds", "feed_bytes"),
     *("connections", "accepted"),
 )
 """Of requests (``admission``): how many are at work and wait, since when the first of them waits, until when places are

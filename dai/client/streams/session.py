@@ -15,13 +15,14 @@ from dai.client.documents import activity, document, element
 from dai.client.http.problems import from_reply
 from dai.client.http.transport import Reply, Transport
 from dai.client.jobs import Job
-from dai.client.pull import HELD, Pull
 from dai.client.results.result import Result
+from dai.client.streams.pull import HELD, Pull
 from dai.errors import BackPressureError, DaiError, DataError, QuotaError
 from dai.formats import format_named, media_type
 
 if TYPE_CHECKING:
     from dai.client.results.response import Response
+    from dai.streams.stream import Block
 
 PATIENCE = 60.0
 """Seconds a push waits for a reader that takes nothing."""
@@ -171,6 +172,12 @@ class Session:
 
 
 def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes | memoryview]:
+    for block in blocks_of(batches, format, blocksize):
+        yield block if isinstance(block, bytes) else memoryview(block.data)
+
+
+def blocks_of(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes | Block]:
+    """Of a table, record batches or a reader of them, encoded; bytes as they are."""
     if isinstance(batches, bytes):
         yield batches
         return
@@ -192,11 +199,10 @@ def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes 
     else:
         raise DataError(f"Blocks are record batches or bytes, not {type(batches).__name__}.")
     with stream:
-        for block in format_named(format).encode(stream, blocksize):
-            yield memoryview(block.data)
+        yield from format_named(format).encode(stream, blocksize)
 
 
-def _raw(blocks: Iterable[Any]) -> Iterator[bytes | memoryview]:
+def _raw(blocks: Iterable[Any]) -> Iterator[bytes]:
     for each in blocks:
         if not isinstance(each, bytes | bytearray | memoryview):
             raise DataError(f"Blocks are record batches or bytes, not {type(each).__name__}.")

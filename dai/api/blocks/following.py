@@ -1,0 +1,159 @@
+"""The blocks of a feed as they come, for a reader who stays.
+
+A reader holds up nobody: blocks leave when the reader has taken those before. What the feed does not keep any more by
+then was lost, and the reader is told how much. A block of which a part has left when the feed drops it breaks the
+connection off; the reader comes again and is told, too. So a reader holds no more memory than the buffer of a
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dai.api.blocks.changes import Changes, disconnected
+from dai.api.monitoring.access import Access
+from dai.api.requests.negotiation import best
+from dai.errors import DaiError, NotAcceptableError, TruncatedError
+from dai.formats.frames import MEDIA_TYPE, Asked, Frame, asked, context_of
+from dai.service.feeds import Feed, Published
+
+EVENTS = "text/event-stream"
+PIECE = 1 << 14
+"""Bytes that are handed to a connection at once."""
+SILENT_SECONDS = 15.0
+"""After which a reader is told that the connection lives."""
+PATIENCE = 60.0
+"""Seconds in which a reader has to take a piece."""
+LOOK_SECONDS = 1.0
+"""How often it is looked whether a block that leaves in parts is still kept."""
+_TEXT = ("text/", "application/json", "application/xml")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a reader gets the blocks; ``begun``: whether an earlier one of this connection has told their context."""
+
+    media_type: str
+    block: Callable[[Feed, Published, bool], bytes]
+    lost: Callable[[Feed, int, int], bytes]
+    end: bytes = b""
+
+
+def form_of_follower(accept: str | None, feed: Feed) -> Form:
+    """Frames, or server-sent events where the blocks are text. NotAcceptableError for anything else."""
+    texts = not feed.media_type or feed.media_type.startswith(_TEXT) or feed.media_type.endswith(("+json", "+xml"))
+    wanted = best(accept, (MEDIA_TYPE, EVENTS) if texts else (MEDIA_TYPE,))
+    if wanted == EVENTS:
+        return Form(EVENTS, _event, _lost_event, b"event: end\ndata:\n\n")
+    if wanted is None:
+        raise NotAcceptableError(
+            f"A feed is followed as {MEDIA_TYPE}" + (f" or {EVENTS}." if texts else "."),
+            hint="GET …/blocks/N returns single blocks in other forms.",
+        )
+    said = asked(accept) if accept is not None else None
+    frames = said[0] if said is not None else Asked()
+
+    def framed(feed: Feed, published: Published, begun: bool) -> bytes:
+        if feed.static and not begun and frames.context != context_of(feed.static):
+            return feed.whole(published)
+        return feed.compressed(published) if frames.compressed else published.frame
+
+    return Form(MEDIA_TYPE, framed, _lost_frame)
+
+
+def _lost_frame(feed: Feed, number: int, count: int) -> bytes:
+    return bytes(Frame(context_of(feed.static), feed.id, number, count, b"", lost=True))
+
+
+def _event(feed: Feed, published: Published, begun: bool) -> bytes:
+    document = feed.document([published])
+    lines = b"\ndata: ".join(document.splitlines())
+    return b"id: %d\ndata: %s\n\n" % (published.number, lines)
+
+
+def _lost_event(feed: Feed, number: int, count: int) -> bytes:
+    if not count:
+        return b":\n\n"
+    told = orjson.dumps({"from": number, "lost": count})
+    return b"id: %d\nevent: lost\ndata: %s\n\n" % (number + count - 1, told)
+
+
+class Following(Response):
+    """The blocks of a feed from a number on, until it ends or the reader leaves."""
+
+    def __init__(self, access: Access, feed: Feed, form: Form, number: int) -> None:
+        super().__init__(headers={"content-type": form.media_type, "cache-control": "no-store", "connection": "close"})
+        del self.headers["content-length"]
+        self._access, self._feed, self._form, self._number = access, feed, form, number
+        self._begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (hold := scope.get("extensions", {}).get("dai.hold_little")) is not None:
+            hold(PIECE)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        gone = asyncio.Event()
+        with self._feed.waiting(), Changes(None, 1e9, self._feed) as changes:
+            watching = asyncio.create_task(disconnected(receive, gone, changes))
+            try:
+                # the head leaves at once, also where no block has come yet
+                await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
+                while not gone.is_set() and not await self._step(send):
+                    if not await changes.wait(SILENT_SECONDS):
+                        await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
+                if not gone.is_set():
+                    await send({"type": "http.response.body", "body": self._form.end})
+            except DaiError as error:
+                # returning without the last chunk makes the server close the connection
+                self._access.error = error
+            finally:
+                watching.cancel()
+
+    async def _step(self, send: Send) -> bool:
+        """Sends what is there; True at the end of the feed."""
+        while True:
+            found = self._feed.since(self._number, 1000, PIECE)
+            parts = []
+            if found.lost:
+                parts.append(self._form.lost(self._feed, self._number, found.lost))
+            for each in found.blocks:
+                parts.append(self._form.block(self._feed, each, self._begun))
+                self._begun = True
+            self._number += found.lost + len(found.blocks)
+            self._access.rows += sum(each.rows for each in found.blocks)
+            if parts:
+                await self._sent(send, b"".join(parts), found.blocks)
+            if found.ended or not parts:
+                return found.ended
+
+    async def _sent(self, send: Send, data: bytes, blocks: Sequence[Published]) -> None:
+        """TruncatedError where the reader takes nothing for too long, or the feed has dropped what is left of it."""
+        if len(data) <= PIECE:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            except TimeoutError as error:
+                raise _stuck() from error
+            return
+        view = memoryview(data)
+        for at in range(0, len(view), PIECE):
+            message = {"type": "http.response.body", "body": bytes(view[at : at + PIECE]), "more_body": True}
+            sending = asyncio.ensure_future(send(message))
+            looks = 0
+            while not sending.done():
+                await asyncio.wait({sending}, timeout=LOOK_SECONDS)
+                looks += 1
+                dropped = blocks[-1].number < self._feed.first
+                if not sending.done() and (dropped or looks * LOOK_SECONDS > PATIENCE):
+                    sending.cancel()
+                    raise TruncatedError("The feed does not keep this block any more.") if dropped else _stuck()
+            sending.result()
+
+
+def _stuck() -> TruncatedError:
+    return TruncatedError(f"The reader of the feed took nothing for {PATIENCE:g} seconds.")
