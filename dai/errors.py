@@ -45,8 +45,12 @@ response.
 
 from __future__ import annotations
 
+import linecache
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
+
+_OURS = frozenset({"dai", "dqp"})
 
 
 class DaiError(Exception):
@@ -69,6 +73,10 @@ class DaiError(Exception):
     def __str__(self) -> str:
         parts = (self.detail or self.title, self.extra.get("excerpt"), self.hint)
         return "\n".join(part for part in parts if part)
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the caller's own lines and the message, not the library's."""
+        return [*own_lines(self), f"{type(self).__name__}: {self}"]
 
     def with_commits(self, activities: Sequence[str], counts: Mapping[str, int] | None = None) -> Self:
         """Says, once, which activities were committed all the same: in ``hint`` and ``extra["committed"]``; ``counts``:
@@ -94,6 +102,20 @@ class DaiError(Exception):
             **self.extra,
         }
         return {name: value for name, value in members.items() if value is not None}
+
+
+def own_lines(error: BaseException) -> list[str]:
+    """The lines of the caller's own code, on the way to the library, in which an error struck."""
+    shown: list[str] = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package in _OURS:
+            break
+        if package not in ("IPython", "ipykernel"):
+            name = frame.f_code.co_filename
+            text = linecache.getline(name, line, frame.f_globals).strip()
+            shown.append(f"{'cell' if 'ipykernel' in name or 'ipython' in name else name}, line {line}: {text}")
+    return shown
 
 
 class RequestError(DaiError):
@@ -151,6 +173,10 @@ class StatementError(RequestError):
         marked = caret(sql, position) if sql and position else None
         super().__init__(detail, hint=hint, position=position, sqlstate=sqlstate, excerpt=marked)
         self.position, self.sqlstate = position, sqlstate
+
+    def of(self, sql: str) -> Self:
+        """The same error in another text, in which the position is the same."""
+        return type(self)(self.detail, sql=sql, position=self.position, sqlstate=self.sqlstate, hint=self.hint)
 
 
 class NotAQueryError(StatementError):

@@ -60,4 +60,6 @@ def load_ipython_extension(ipython: Any) -> None:
     """``%load_ext dqp`` in a notebook: ``%dqp`` and ``%%dqp``, see ``dqp.interfaces.magic``."""
     from dqp.interfaces.magic import FederationMagics
 
-    ipython.register_magics(FederationMagics)
+    magics = FederationMagics(ipython)
+    ipython.register_magics(magics)
+    ipython.Completer.custom_matchers.append(magics.completed)

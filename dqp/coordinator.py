@@ -30,6 +30,7 @@ from dqp.algebra.operators import Names, Operator, identifiers
 from dqp.binding import marks
 from dqp.binding.binder import Bound, bind
 from dqp.binding.parameters import Parameters, spelled
+from dqp.catalog import descriptions
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import pointed
 from dqp.catalog.uploads import Uploads
@@ -236,7 +237,8 @@ class Coordinator:
         batch_rows: int | None = None,
     ) -> Stream:
         """The tuples of a query, as ``dai.drivers.Driver.query``. EXPLAIN and EXPLAIN ANALYZE, also with (FORMAT
-        json) or (FORMAT svg), return a plan as lines of text in one column."""
+        json) or (FORMAT svg), return a plan as lines of text in one column; ``catalog.descriptions`` answers SHOW
+        TABLES, DESCRIBE and SUMMARIZE."""
         return self.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)[0]
 
     def start(
@@ -248,9 +250,15 @@ class Coordinator:
         batch_rows: int | None = None,
         begun: Begun = _unwatched,
     ) -> tuple[Stream, Running | None]:
-        """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
-        with the execution that says how far it is."""
+        """As ``query``, with the query under way; None for an EXPLAIN and a description. ``begun`` is called before
+        anything is asked, with the execution that says how far it is."""
         with pointed(sql):
+            if (command := descriptions.command(sql)) is not None:
+                try:
+                    table = self._described(command, parameters, cancellation, begun)
+                except StatementError as error:
+                    raise error.of(sql) from error
+                return table_stream(table, batch_rows), None
             planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form
             if form is not None:
@@ -260,6 +268,20 @@ class Coordinator:
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
             running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         return running.stream, running
+
+    def _described(
+        self, command: descriptions.Command, parameters: Parameters, cancellation: Cancellation, begun: Begun
+    ) -> pa.Table:
+        if command.word == "SHOW":
+            return descriptions.tables(self.catalog)
+        bound = self.plan(command.query, parameters, cancellation=cancellation).bound
+        shape = list(zip(bound.names, bound.types, strict=True))
+        if command.word == "DESCRIBE":
+            return descriptions.described(self.catalog, command.path, shape)
+        query = descriptions.summary_query(command.query, shape)
+        with self._started(query, parameters, cancellation, begun).stream as stream:
+            row = stream.table().to_pylist()[0]
+        return descriptions.summary(row.values(), shape)
 
     def _started(
         self,
@@ -328,6 +350,7 @@ class Coordinator:
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
     ) -> Running:
         names, types = planned.bound.names, planned.bound.types
+        execution.estimate = context.estimator.again().rows
         stream = self.runtime.run(tree, names, types, context, execution, batch_rows=batch_rows)
         return Running(planned, execution, stream, context)
 

@@ -141,7 +141,8 @@ class Job(Tabular):
         headers = {"Accept": media_type(format) if format else f"{media_type('arrow')}, */*;q=0.1"}
         reply = transport.send("GET", path, headers=headers)
         source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
-        return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress, numeric=numeric)
+        form, size = form_of(reply.media_type), reply.size
+        return Result(source, form, blocksize=blocksize, progress=progress, numeric=numeric, size=size)
 
     # --- its only result ---
 

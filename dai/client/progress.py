@@ -11,23 +11,27 @@ from typing import TextIO
 FIRST = 0.5
 """Seconds before a line appears: what is over sooner needs none."""
 EVERY = 0.2
+DONE, STOPPED = "done", "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``rows`` decoded (0 for raw bytes) and ``bytes`` received in ``seconds``; ``note``: what is going on."""
+    """``rows`` decoded (0 for raw bytes) and ``bytes`` received in ``seconds``; ``note``: what is going on, and at the
+    end, how it ended. ``share``: how much of it is done, from 0 to 1, about; None where that is unknown."""
 
     rows: int
     bytes: int
     seconds: float
     finished: bool
     note: str = ""
+    share: float | None = None
 
     def __str__(self) -> str:
         rate = self.bytes / 1e6 / self.seconds if self.seconds else 0.0
+        share = "" if self.share is None or self.finished else f"about {min(99, int(100 * self.share))} %, "
         rows = f"{self.rows:,} rows, " if self.rows else ""
         note = f"; {self.note}" if self.note else ""
-        return f"{rows}{self.bytes / 1e6:,.1f} MB, {rate:,.1f} MB/s, {self.seconds:,.1f} s{note}"
+        return f"{share}{rows}{self.bytes / 1e6:,.1f} MB, {rate:,.1f} MB/s, {self.seconds:,.1f} s{note}"
 
 
 Report = Callable[[Progress], None]
@@ -36,15 +40,15 @@ Asked = Report | bool | None
 
 
 class Line:
-    """Writes over one line."""
+    """Writes over one line; the last one says how it ended, and stays."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._width = 0
 
     def __call__(self, progress: Progress) -> None:
-        text = "" if progress.finished else str(progress)
-        self._stream.write("\r" + text.ljust(self._width) + ("\r" if progress.finished else ""))
+        text = str(progress)
+        self._stream.write("\r" + text.ljust(self._width) + ("\n" if progress.finished else ""))
         self._stream.flush()
         self._width = len(text)
 
@@ -62,18 +66,26 @@ class Meter:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def update(self, rows: int, received: int, finished: bool = False, note: Callable[[], str] | None = None) -> None:
-        """``note`` is called when something is to be shown."""
-        if self._report is None:
-            return
+    def update(
+        self,
+        rows: int,
+        received: int,
+        note: Callable[[], str] | None = None,
+        share: Callable[[], float | None] | None = None,
+    ) -> None:
+        """``note`` and ``share`` are called when something is to be shown."""
         now = time.monotonic()
-        if finished:
-            if self._shown:
-                self._report(Progress(rows, received, now - self._started, True))
-            self._report = None
-        elif now >= self._due:
+        if self._report is not None and now >= self._due:
             self._due, self._shown = now + EVERY, True
-            self._report(Progress(rows, received, now - self._started, False, note() if note else ""))
+            said, part = note() if note else "", share() if share else None
+            self._report(Progress(rows, received, now - self._started, False, said, part))
+
+    def finish(self, rows: int, received: int, ending: str = DONE) -> None:
+        """Once: how it ended, if anything was shown."""
+        if self._report is not None and self._shown:
+            share = 1.0 if ending == DONE else None
+            self._report(Progress(rows, received, time.monotonic() - self._started, True, ending, share))
+        self._report = None
 
 
 def _report(choice: Asked) -> Report | None:

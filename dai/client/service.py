@@ -311,7 +311,7 @@ def _described(table: Mapping[str, Any]) -> str:
 def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str | None) -> Result:
     """The result in a reply; its form is what the reply says it is."""
     form = form_of(reply.media_type)
-    result = Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric)
+    result = Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric, size=reply.size)
     result.truncated = reply.headers.get("truncated") == "true"
     return result
 

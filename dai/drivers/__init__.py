@@ -148,17 +148,29 @@ class CallResult:
 @dataclass(frozen=True, slots=True)
 class Part:
     """How one part of a query stands that is run in several places: ``rows`` and ``bytes`` it gave in ``seconds``.
-    ``state`` is waiting, running, done, failed or stopped."""
+    ``state`` is waiting, running, done, failed or stopped; ``expected`` are the rows that it will give, about."""
 
     name: str
     state: str
     rows: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    expected: int | None = None
 
 
 Parts = Callable[[], tuple[Part, ...]]
 """How the parts of a query stand now; from any thread, also after its end."""
+
+
+def share_of(parts: Sequence[Part]) -> float | None:
+    """How much of the rows of the parts has come, from 0 to 1, by what is expected of them; None where nothing is."""
+    known = [each for each in parts if each.expected is not None]
+    if not known:
+        return None
+    wanted = [each.rows if each.state == "done" else max(each.rows, each.expected or 0) for each in known]
+    return sum(each.rows for each in known) / sum(wanted) if sum(wanted) else None
+
+
 NO_TABLES: Mapping[str, pa.Table] = {}
 Kept = TypeVar("Kept", bound="Closeable")
 

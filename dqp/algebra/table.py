@@ -49,6 +49,7 @@ class Column:
     """Its name in the source; None if that is ``name``."""
     common: tuple[tuple[Any, float], ...] = ()
     """Values that many rows have, and the part of the rows that each has."""
+    comment: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,7 @@ class Table:
     kind: str = "table"
     replicas: tuple[Replica, ...] = field(default=(), repr=False)
     logical: str | None = None
+    comment: str | None = None
 
     def column(self, name: str) -> Column:
         """The column of that name; case does not count. NotFoundError suggests the nearest name."""
@@ -210,6 +212,7 @@ def table_of(
                 width=width,
                 collation=each.collation,
                 common=common.get(each.name, ()),
+                comment=each.comment,
             )
         )
     nullable = {each.name for each in infos if each.nullable}
@@ -232,6 +235,7 @@ def table_of(
         bytes=rows * sum(each.width for each in columns),
         kind=info.kind,
         replicas=replicas,
+        comment=info.comment,
     )
 
 

@@ -39,7 +39,8 @@ _DESCRIBE = "DESCRIBE "
 _KEPT = 10_000
 """Longest query, in characters, whose words stay in the cache."""
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
-"""Statements that are queries for DuckDB, but would describe the validator and not the sources."""
+"""Statements that are queries for DuckDB, but would describe the validator and not the sources. Where they stand alone,
+``descriptions`` answers."""
 _PRIVATE = 0xE000
 """The first private-use character of Unicode, which no user's name contains."""
 Shape = tuple[tuple[str, str], ...]
@@ -154,10 +155,9 @@ class Validator:
                 statements = cursor.extract_statements(sql)
             if (word := keyword(sql, SYNTAX)) in NOT_HERE:
                 raise NotAQueryError(
-                    f"A federation does not run {word}; nothing was run.",
+                    f"{word} cannot stand here; nothing was run.",
                     sql=sql,
-                    hint="FROM t LIMIT 0 shows the names and types of the columns of t; lab.tables() and dqp tables "
-                    "list all tables.",
+                    hint=f"Send {word} alone: it is no view and has no plan.",
                 )
             if len(statements) != 1 or statements[0].type != StatementType.SELECT:
                 raise NotAQueryError(

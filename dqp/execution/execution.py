@@ -26,7 +26,7 @@ from dai.errors import ClosedError, DaiError, InternalError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
-from dqp.algebra.operators import Exchange
+from dqp.algebra.operators import Exchange, Remote
 from dqp.planning.splitting import SPLIT_ROWS
 
 if TYPE_CHECKING:
@@ -231,6 +231,8 @@ class Execution:
         """What runs, after all that was learnt, and where: leaves and exchanges are keys of measurements."""
         self.remarks: tuple[str, ...] = ()
         """What was adapted on the way, for people."""
+        self.estimate: Callable[[Remote], float] | None = None
+        """The rows that a statement gives, about; by one thread at a time."""
         self.chance: Chance | None = None
         """What knows the alternatives of statements that give no row in time."""
         self.overtakings: dict[Hashable, Overtaking] = {}
@@ -383,8 +385,14 @@ class Execution:
             if isinstance(each.key, str) and each.parts:
                 parts += [_part(f"{each.key} at {where}", one) for (where, _, _), one in each.parts.items()]
             else:
-                parts.append(_part(each.where or str(each.key), each))
+                parts.append(_part(each.where or str(each.key), each, self._expected(each.key)))
         return tuple(parts)
+
+    def _expected(self, key: Hashable) -> int | None:
+        if self.estimate is None or not isinstance(key, Remote):
+            return None
+        with self._lock:
+            return round(self.estimate(key))
 
     def measurements(self) -> tuple[Measurement, ...]:
         """How every node stands, in the order they were begun; earlier attempts first. From any thread."""
@@ -393,5 +401,5 @@ class Execution:
         return tuple(each.now for each in measures)
 
 
-def _part(name: str, of: Measurement) -> Part:
-    return Part(name, of.state, of.rows, of.bytes, round(of.seconds, 6))
+def _part(name: str, of: Measurement, expected: int | None = None) -> Part:
+    return Part(name, of.state, of.rows, of.bytes, round(of.seconds, 6), expected)

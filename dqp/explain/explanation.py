@@ -13,7 +13,7 @@ from dqp.explain.svg import drawn
 from dqp.explain.text import duration, lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """``root``: the plan. ``fragments``: what each evaluator did, with the operators of its engine below it;
     ``remarks``: why something was not left to a source, what was adapted; ``seconds``: of planning and running."""
@@ -61,7 +61,7 @@ class Explanation:
         """The drawing: the plan, and below it the fragments with what their operators did."""
         return drawn(self.root, *self.fragments)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
 
     def _repr_html_(self) -> str:

@@ -296,10 +296,13 @@ def _described(table: Table) -> TableInfo:
         schema=table.source,
         kind=table.kind,
         columns=tuple(
-            ColumnInfo(each.name, each.source_type, str(types.arrow_type(each.type)), each.nullable)
+            ColumnInfo(
+                each.name, each.source_type, str(types.arrow_type(each.type)), each.nullable, comment=each.comment
+            )
             for each in table.columns
         ),
         primary_key=table.keys[0] if table.keys else (),
         foreign_keys=tuple(replace(each, schema=table.source) for each in table.foreign_keys),
         rows=int(table.rows),
+        comment=table.comment,
     )

@@ -7,9 +7,11 @@ names the column and, if one value is the cause, its row.
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,9 @@ import pyarrow.compute as pc
 
 from dai.errors import ParameterError
 
+NOTHING: Mapping[str, Any] = {}
 _LARGE = pa.decimal128(38, 0)
+_WORD = re.compile(r"[^\W\d]\w*")
 _HINT = "Give the column one type that SQL has: numbers, texts, dates, or lists and structs of them."
 
 
@@ -54,6 +58,28 @@ def table_of(data: Any) -> pa.Table:
         raise ParameterError(f"This cannot be a table: {error}.") from error
     fields = [_readable(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
     return pa.table(fields, names=table.column_names) if fields else table
+
+
+def variables_of(frame: FrameType) -> Mapping[str, Any]:
+    """What the code of a frame can name."""
+    return ChainMap(frame.f_locals, frame.f_globals)
+
+
+def tables_named(sql: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables that are tables and whose names stand in the SQL."""
+    found = {}
+    for each in set(_WORD.findall(sql)):
+        if each in variables and is_table(variables[each]):
+            found[each] = variables[each]
+    return found
+
+
+def is_table(value: Any) -> bool:
+    """Whether it has rows, as a data frame does. (A mapping may be anything.)"""
+    if isinstance(value, type):
+        return False
+    is_frame = type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "iloc")
+    return isinstance(value, pa.RecordBatch) or hasattr(value, "__arrow_c_stream__") or is_frame
 
 
 def _named(names: Sequence[str], columns: Sequence[Any]) -> pa.Table:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import html
 import os
-import queue
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -39,18 +38,18 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Remote
 from dqp.binding.parameters import read
+from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Begun, Coordinator
-from dqp.execution.execution import Execution
 from dqp.explain.explanation import Explanation
 from dqp.explain.text import count as count_of
-from dqp.interfaces.frames import table_of
+from dqp.interfaces.frames import NOTHING, table_of, tables_named, variables_of
+from dqp.interfaces.listing import Listing, Names, Place
 from dqp.interfaces.uploads import RemoteUploads
+from dqp.interfaces.waiting import interruptible, shortly_told, stopped_when_lost
 from dqp.settings import FederationSettings, load
 
-_WAIT = 0.1
-"""Seconds between looks at whether somebody pressed Ctrl-C."""
+NAMES_SECONDS = 5.0
 
 
 class Lab:
@@ -73,6 +72,7 @@ class Lab:
         self._uploads: Any = None
         self._coordinator: Coordinator | None = None
         self._closed = False
+        self._listed: tuple[float, Names] | None = None
         if isinstance(federation, str) and federation.startswith(("http://", "https://")):
             self._remote = dai.connect(federation, token=token)
             if not hasattr(self._remote, "query"):
@@ -98,14 +98,19 @@ class Lab:
 
     def sql(self, sql: str, /, *values: Any, **parameters: Any) -> Query:
         """A query, not run yet. ``$name`` in it stands for the parameter of that name, ``?`` for the next of
-        ``values``; both are bound, never pasted. A list stands for several values: ``IN $names``."""
+        ``values``; both are bound, never pasted. A list stands for several values: ``IN $names``. A name that no
+        table has may be a variable of the caller that is a table (``select * from df``): of a data frame, an Arrow
+        table, another query."""
+        return self._query(sql, values, parameters, variables_of(sys._getframe(1)))
+
+    def _query(self, sql: str, values: Any, parameters: Any, variables: Mapping[str, Any]) -> Query:
         if values and parameters:
             raise ParameterError("Give the parameters either by place or by name.")
-        return Query(self, sql, values or parameters)
+        return Query(self, sql, values or parameters, tables_named(sql, variables))
 
     def explain(self, sql: str, /, *values: Any, analyze: bool = False, **parameters: Any) -> Explanation:
         """How a query would run; with ``analyze`` it runs, and how it did."""
-        return self.sql(sql, *values, **parameters).explain(analyze=analyze)
+        return self._query(sql, values, parameters, variables_of(sys._getframe(1))).explain(analyze=analyze)
 
     def upload(self, name: str, data: Any) -> int:
         """Makes a table of one's own known as ``name``: an Arrow table, a pandas or polars data frame, a mapping of
@@ -125,45 +130,11 @@ class Lab:
             self._uploads.upload(name, table)
         return int(table.num_rows)
 
-    def tables(self) -> pa.Table:
-        """What can be queried: source, table, estimated rows, columns. Views and uploads have no source."""
+    def tables(self) -> Listing:
+        """What can be queried: source, table, estimated rows, columns with their types and comments. Views and uploads
+        have no source. Drawn in a notebook."""
         self._check_open()
-        if self._coordinator is None:
-            listed = [
-                (each["schema"], each["name"], each["rows"], each["columns"])
-                for each in self._remote.schema(fresh=True)
-            ]
-            rows = [
-                {"source": alias, "table": name, "rows": rows, "columns": [column["name"] for column in columns]}
-                for alias, name, rows, columns in listed
-            ]
-        else:
-            catalog = self._coordinator.catalog
-            rows = [
-                {
-                    "source": each.source,
-                    "table": each.name if each.schema is None else f"{each.schema}.{each.name}",
-                    "rows": int(each.rows),
-                    "columns": [c.name for c in each.columns],
-                }
-                for each in catalog.tables()
-            ]
-            rows += [
-                {"source": None, "table": name, "rows": None, "columns": [each for each, _ in shape]}
-                for name, shape in catalog.shapes_of_views().items()
-            ]
-        uploads = self._uploads.tables if self._coordinator is None else self._coordinator.catalog.uploads.tables
-        rows += [
-            {"source": None, "table": name, "rows": table.num_rows, "columns": table.column_names}
-            for name, table in uploads.items()
-        ]
-        kinds = [
-            ("source", pa.string()),
-            ("table", pa.string()),
-            ("rows", pa.int64()),
-            ("columns", pa.list_(pa.string())),
-        ]
-        return pa.Table.from_pylist(rows, pa.schema(kinds))
+        return Listing(Query(self, "SHOW TABLES", ()).arrow())
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -204,6 +175,27 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __getattr__(self, name: str) -> Place:
+        """``lab.source``, ``lab.source.table`` and ``lab.source.table.column`` are queries, too."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return Place(self, self.names(), ()).at(name)
+        except DaiError as error:
+            raise AttributeError(f"A lab has no {name!r}. {error}") from error
+
+    def __dir__(self) -> Iterable[str]:
+        """With the sources, views and uploads, for <Tab>."""
+        with suppress(DaiError):
+            return [*super().__dir__(), *Place(self, self.names(), ()).names()]
+        return super().__dir__()
+
+    def names(self) -> Names:
+        """The names of sources, tables and columns, some seconds old at most: what <Tab> completes."""
+        if self._listed is None or time.monotonic() - self._listed[0] > NAMES_SECONDS:
+            self._listed = time.monotonic(), self.tables().names()
+        return self._listed[1]
+
     def __repr__(self) -> str:
         if self._coordinator is None:
             return f"<Lab at {self._remote.url}>"
@@ -213,12 +205,11 @@ class Lab:
     def _repr_html_(self) -> str:
         """The tables, for notebooks."""
         try:
-            table = self.tables()
+            drawn = self.tables()._repr_html_()
         except DaiError as error:
             return f"<pre>{html.escape(str(error))}</pre>"
         problems = [f"{name}: {why}" for name, why in self.problems.items()]
-        more = f"<pre>{html.escape(chr(10).join(problems))}</pre>" if problems else ""
-        return _drawn(table.schema, table.to_batches(), f"{table.num_rows:,} tables") + more
+        return drawn + (f"<pre>{html.escape(chr(10).join(problems))}</pre>" if problems else "")
 
 
 class Query(Tabular):
@@ -228,8 +219,9 @@ class Query(Tabular):
     reader stops the statements in all databases.
     """
 
-    def __init__(self, lab: Lab, sql: str, parameters: Any) -> None:
-        self._lab, self.text, self.parameters = lab, sql, parameters
+    def __init__(self, lab: Lab, sql: str, parameters: Any, own: Mapping[str, Any] = NOTHING) -> None:
+        """``own``: tables of the caller by the names that the SQL may mean."""
+        self._lab, self.text, self.parameters, self._own = lab, sql, parameters, own
         self._decimals = lab._numeric != "text"
         self._kept: pa.Table | None = None
         self._first: tuple[pa.Schema, list[pa.RecordBatch]] | None = None
@@ -243,7 +235,7 @@ class Query(Tabular):
         lab = self._lab
         if lab._coordinator is None:
             return self._asked("", blocksize, lab._progress)
-        coordinator = lab._coordinator
+        coordinator = self._over_own(lab._coordinator)
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
             with lab._locating():
@@ -251,7 +243,7 @@ class Query(Tabular):
                     self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
                 )[0]
 
-        return _interruptible(start, Meter(lab._progress), lab._running)
+        return interruptible(start, Meter(lab._progress), lab._running)
 
     def blocks(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Record batches of ``rows`` rows, the last one shorter, as they come."""
@@ -308,7 +300,7 @@ class Query(Tabular):
             word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
             text = "\n".join(self._asked(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
             return replace(Explanation.of(text), sql=self.text)
-        coordinator, explanations = lab._coordinator, []
+        coordinator, explanations = self._over_own(lab._coordinator), list[Explanation]()
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
             explanations.append(
@@ -316,8 +308,23 @@ class Query(Tabular):
             )
             return Stream(pa.schema([]), [])
 
-        _interruptible(start, Meter(lab._progress), lab._running).table()
+        interruptible(start, Meter(lab._progress), lab._running).table()
         return explanations[0]
+
+    def _over_own(self, coordinator: Coordinator) -> Coordinator:
+        """With the caller's tables among the uploads, as they are now, where nothing else has their names."""
+        own = {name: each for name, each in self._own.items() if coordinator.catalog.uploads.get(name) is None}
+        if not own:
+            return coordinator
+        uploads = Uploads()
+        for name, each in coordinator.catalog.uploads.tables.items():
+            uploads.add(name, each)
+        over = coordinator.over(uploads)
+        for name, each in own.items():
+            with suppress(ParameterError):  # the name is that of a source, a view, a table
+                over.catalog.check_name(name)
+                over.catalog.upload(name, table_of(each))
+        return over
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
@@ -336,22 +343,35 @@ class Query(Tabular):
             )
 
         try:
-            answer: Stream = lab._uploads.asked(ask).stream()
+            with shortly_told():
+                answer: Stream = lab._uploads.asked(ask).stream()
         except StatementError as error:
             lab._running.discard(cancellation)
             if error.position is not None:
                 error.position = max(1, error.position - len(head))
-            raise statement.error(error) from error
+            mended = statement.error(error)
+            if (name := next((each for each in self._own if f"no table {each!r}" in error.detail), None)) is not None:
+                mended.hint = f"{name} is a table here, not in the service: lab.upload({name!r}, {name}) sends it."
+            raise mended from error
         except BaseException:
             lab._running.discard(cancellation)
             raise
-        stream = Stream(answer.schema, answer, lambda: lab._running.discard(cancellation))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with shortly_told(), answer:
+                yield from answer
+
+        def ended() -> None:
+            lab._running.discard(cancellation)
+            answer.close()
+
+        stream = Stream(answer.schema, batches(), ended)
 
         def stop() -> None:
             lab._running.discard(cancellation)
             cancellation.cancel()
 
-        return _stopped_when_lost(stream, stop, lambda: cancellation not in lab._running)
+        return stopped_when_lost(stream, stop, lambda: cancellation not in lab._running)
 
     def __repr__(self) -> str:
         state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)
@@ -368,103 +388,6 @@ class Query(Tabular):
             return _drawn(self._kept.schema, self._kept.to_batches(), count_of(self._kept.num_rows))
         assert self._first is not None
         return _drawn(*self._first, "the first rows; .arrow() reads all")
-
-
-def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, running: set[Cancellation]) -> Stream:
-    """The stream that ``start`` gives, read by a thread, so that the caller's can be interrupted while it waits.
-    ``running`` has its cancellation meanwhile."""
-    cancellation = Cancellation(current())
-    running.add(cancellation)
-    opened: queue.Queue[Any] = queue.Queue(1)
-    batches: queue.Queue[Any] = queue.Queue(2)
-    stopped = threading.Event()
-    begun: list[Execution] = []
-
-    def put(what: Any) -> None:
-        while not stopped.is_set():
-            with suppress(queue.Full):
-                batches.put(what, timeout=_WAIT)
-                return
-
-    def reading() -> None:
-        try:
-            stream = start(cancellation, begun.append)
-        except BaseException as error:  # noqa: BLE001
-            running.discard(cancellation)
-            opened.put(cancellation.cause or error)
-            return
-        opened.put(stream.schema)
-        try:
-            with stream:
-                for batch in stream:
-                    put(batch)
-                    if stopped.is_set():
-                        return
-            put(None)
-        except BaseException as error:  # noqa: BLE001
-            put(cancellation.cause or error)
-        finally:
-            running.discard(cancellation)
-
-    thread = threading.Thread(target=reading, name="dqp-query", daemon=True)
-    thread.start()
-
-    def stop() -> None:
-        stopped.set()
-        cancellation.cancel()
-        thread.join()
-        meter.update(0, 0, finished=True)
-
-    def waited(where: queue.Queue[Any]) -> Any:
-        try:
-            while True:
-                with suppress(queue.Empty):
-                    item = where.get(timeout=_WAIT)
-                    if isinstance(item, BaseException):
-                        raise item
-                    return item
-                if begun:
-                    meter.update(rows, _fetched(begun[0]), note=lambda: _going_on(begun[0]))
-        except BaseException:
-            stop()
-            raise
-
-    rows = 0
-    schema = waited(opened)
-
-    def batches_read() -> Iterator[pa.RecordBatch]:
-        nonlocal rows
-        while (batch := waited(batches)) is not None:
-            rows += batch.num_rows
-            yield batch
-        thread.join()
-        meter.update(rows, _fetched(begun[0]) if begun else 0, finished=True)
-
-    return _stopped_when_lost(Stream(schema, batches_read(), stop), stop, lambda: not thread.is_alive())
-
-
-def _stopped_when_lost(stream: Stream, stop: Callable[[], None], over: Callable[[], bool]) -> Stream:
-    """The stream; where nobody has it any more before its query is ``over`` (a reader that was only made), that is
-    stopped. In a thread: whoever drops it last may be in the middle of anything."""
-
-    def lost() -> None:
-        if over():
-            return
-        threading.Thread(target=stop, name="dqp-stop", daemon=True).start()
-
-    weakref.finalize(stream, lost).atexit = False
-    return stream
-
-
-def _fetched(execution: Execution) -> int:
-    """Bytes that came from the sources so far."""
-    return sum(each.bytes for each in execution.measurements() if isinstance(each.key, Remote))
-
-
-def _going_on(execution: Execution) -> str:
-    """What has not ended yet: ``pg 1,200,000 rows, maria 0 rows``."""
-    parts = [each for each in execution.parts() if each.state in ("waiting", "running")]
-    return ", ".join(f"{each.name} {each.rows:,} rows" for each in parts)
 
 
 def _drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:

@@ -9,23 +9,33 @@
 that gets the query, its rows read; without it only the first rows are shown. ``$month`` is the notebook's variable of
 that name. ``--explain`` and ``--analyze`` draw the plan instead. ``%dqp lab select …`` is a query in one line.
 
-An error is shown with its place in the SQL and without a traceback; the cell counts as failed.
+An error is shown with its place in the SQL and without a traceback; the cell counts as failed. <Tab> completes sources,
+tables, columns and functions in the cell, and ``lab.source.table.column`` in any other.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from sqlglot.tokenizer_core import TokenType
 
 from dai.errors import DaiError, ParameterError
 from dai.plugins import nearest
 from dqp.binding.parameters import tokens
+from dqp.interfaces.completion import completions
 from dqp.interfaces.lab import Lab
+from dqp.interfaces.listing import Place
+from dqp.interfaces.waiting import QueryInterrupted
 
+_CELL = re.compile(r"%%dqp[ \t]+(?P<lab>[^\s]+)[^\n]*\n|%dqp[ \t]+(?P<line>[^\s]+)[ \t]+")
+_HEAD = re.compile(r"%%?dqp[ \t]+(?P<word>\w*)\Z")
+_PATH = re.compile(r"(?<![\w.])(?P<path>[^\W\d]\w*(?:\.\w+)*)\.(?P<word>\w*)\Z")
 _USAGE = "%%dqp LAB [RESULT] [--explain | --analyze], and the SQL below; or %dqp LAB SQL."
 
 
@@ -53,6 +63,8 @@ class FederationMagics(Magics):
             return self._asked(line, cell)
         except DaiError as error:
             raise QueryFailed(str(error)) from None
+        except KeyboardInterrupt:
+            raise QueryInterrupted from None  # without the lines of the library
 
     def _asked(self, line: str, cell: str | None) -> Any:
         if cell is None:
@@ -71,7 +83,8 @@ class FederationMagics(Magics):
         if options - {"--explain", "--analyze"} or len(results) > 1 or not all(map(str.isidentifier, results)):
             raise ParameterError(f"This is not understood: {' '.join(words)}.", hint=_USAGE)
         variables = self._variables
-        query = self._lab(name).sql(sql, **{each: variables[each] for each in _named(sql) if each in variables})
+        values = {each: variables[each] for each in _named(sql) if each in variables}
+        query = self._lab(name)._query(sql, (), values, variables)
         if options:
             result: Any = query.explain(analyze="--analyze" in options)
         else:
@@ -81,6 +94,38 @@ class FederationMagics(Magics):
         if results:
             variables[results[0]] = result
         return result
+
+    @context_matcher()
+    def completed(self, context: CompletionContext) -> SimpleMatcherResult:
+        """For IPython's completer."""
+        lines = context.full_text.split("\n")
+        before = "\n".join([*lines[: context.cursor_line], context.text_until_cursor])
+        behind = context.full_text[len(before) :]
+        word, found = "", list[str]()
+        with suppress(DaiError, AttributeError):
+            if (cell := _CELL.match(context.full_text)) is not None and len(before) >= cell.end():
+                start = cell.end()
+                word, found = completions(before[start:], behind, self._lab(cell["lab"] or cell["line"]).names())
+            elif (path := _PATH.search(context.text_until_cursor)) is not None:
+                word, found = path["word"], self._below(path["path"].split("."), path["word"])
+            elif (head := _HEAD.match(before)) is not None:
+                word = head["word"]
+                found = [each for each, value in self._variables.items() if isinstance(value, Lab) and each[0] != "_"]
+                found = [each for each in found if each.startswith(word)]
+        # IPython puts a completion in the place of its token, which may begin before the word.
+        left = context.token.removesuffix(word) if context.token.endswith(word) else ""
+        listed = [SimpleCompletion(text=left + each, type="sql") for each in found]
+        return {"completions": listed, "suppress": bool(listed)}
+
+    def _below(self, path: list[str], word: str) -> list[str]:
+        """What follows in ``lab.source.table``, in Python."""
+        lab = self._variables.get(path[0])
+        if not isinstance(lab, Lab) or len(path) < 2:
+            return []
+        place = Place(lab, lab.names(), ())
+        for each in path[1:]:
+            place = place.at(each)
+        return [each for each in dir(place) if each.startswith(word) and each.isidentifier()]
 
     def _lab(self, name: str) -> Lab:
         variables = self._variables

@@ -6,17 +6,17 @@ from dai.client import progress
 from dai.client.progress import Line, Meter, Progress
 
 
-def test_a_line_is_written_over_and_wiped() -> None:
+def test_a_line_is_written_over_and_says_how_it_ended() -> None:
     stream = io.StringIO()
     line = Line(stream)
     line(Progress(1_000_000, 50_000_000, 2.0, False))
-    line(Progress(2_000, 3_000_000, 2.0, False))
-    line(Progress(2_000, 3_000_000, 2.0, True))
+    line(Progress(2_000, 3_000_000, 2.0, False, share=0.257))
+    line(Progress(2_000, 3_000_000, 2.0, True, "done", share=1.0))
     shown = stream.getvalue().split("\r")
     assert shown[1] == "1,000,000 rows, 50.0 MB, 25.0 MB/s, 2.0 s"
-    assert shown[2].rstrip() == "2,000 rows, 3.0 MB, 1.5 MB/s, 2.0 s"
-    assert len(shown[2]) == len(shown[1])
-    assert shown[3].strip() == ""
+    assert shown[2].rstrip() == "about 25 %, 2,000 rows, 3.0 MB, 1.5 MB/s, 2.0 s"
+    assert shown[3].rstrip() == "2,000 rows, 3.0 MB, 1.5 MB/s, 2.0 s; done"
+    assert shown[3].endswith("\n")
 
 
 def test_rows_are_left_out_where_nobody_counts_them() -> None:
@@ -28,11 +28,11 @@ def test_nothing_is_shown_where_nobody_watches(capsys: pytest.CaptureFixture[str
     for asked in (None, False):
         meter = Meter(asked)
         meter.update(1, 1)
-        meter.update(1, 1, finished=True)
+        meter.finish(1, 1)
     assert capsys.readouterr().err == ""
     meter = Meter(True)
     meter.update(1, 1_000_000)
-    meter.update(1, 1_000_000, finished=True)
+    meter.finish(1, 1_000_000)
     assert "1 rows, 1.0 MB" in capsys.readouterr().err
 
 
@@ -40,5 +40,5 @@ def test_what_is_over_soon_shows_nothing(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(progress, "FIRST", 1e6)
     meter = Meter(True)
     meter.update(1, 1_000_000)
-    meter.update(1, 1_000_000, finished=True)
+    meter.finish(1, 1_000_000)
     assert capsys.readouterr().err == ""

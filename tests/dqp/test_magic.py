@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import nbformat
 import pyarrow as pa
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 
@@ -18,6 +21,7 @@ import dqp
 from dqp.explain.explanation import Explanation
 from dqp.interfaces.lab import Query
 from examples.demo.load import load
+from tests.processes import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -120,6 +124,62 @@ def test_mistakes_have_no_traceback(shell: InteractiveShell, code: str, says: st
 
 def test_results_take_what_streams_arrow(shell: InteractiveShell) -> None:
     assert pa.table(ran(shell, f"%dqp lab {JOINED}")).to_pylist() == [{"n": 500}]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("%%dqp la", "lab"),
+        ("%%dqp lab\nselect * from du", "duck"),
+        ("%%dqp lab kept\nselect * from duck.prot", "duck.protein_goterm"),
+        ("%%dqp lab\nselect g.\x00\nfrom duck.protein_goterm as g", "g.ORF"),
+        ("%%dqp lab\nselect count(*) from duck.protein_goterm where or", "ORF"),
+        ("%%dqp lab\nselect regexp_ma", "regexp_matches"),
+        ("%dqp lab select * from sql", "sqli"),
+        ("lab.du", "lab.duck"),
+        ("x = lab.duck.pro", "lab.duck.protein_goterm"),
+        ("lab.duck.protein_goterm.GO", "lab.duck.protein_goterm.GOTermIdentifier"),
+        ("lab.upl", "lab.upload"),
+    ],
+)
+def test_completion(shell: InteractiveShell, code: str, expected: str) -> None:
+    before, _, behind = code.partition("\x00")
+    with provisionalcompleter():
+        found = list(shell.Completer.completions(before + behind, len(before)))
+    words = {before[: each.start] + each.text for each in found}
+    assert any(each.endswith(expected) for each in words), words
+
+
+def test_ctrl_c_stops_the_query_of_a_cell(shell: InteractiveShell) -> None:
+    lab = shell.user_ns["lab"]
+
+    waiting = ctypes.c_ulong(threading.get_ident())  # perhaps not the main thread, which alone gets signals
+
+    def press() -> None:
+        until(lambda: bool(lab._running))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(waiting, ctypes.py_object(KeyboardInterrupt))
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    told = failed(shell, "%%dqp lab\nselect count(*) from range(1_000_000_000_000) t(i) where i % 7 = 3")
+    thread.join()
+    assert told.splitlines()[-1] == "Interrupted: the query and its statements in the databases were stopped."
+    assert len(told.splitlines()) <= 3, told
+    assert not lab._running
+    assert ran(shell, f"%dqp lab {JOINED}").rows() == [(500,)]
+
+
+def test_a_mistake_in_a_cell_of_python_has_a_short_traceback(shell: InteractiveShell) -> None:
+    told = failed(shell, 'a = 1\nlab.sql("select nmae from duck.protein_goterm").df()')
+    assert "lab.sql(" in told
+    assert "nmae" in told
+    assert "dqp/interfaces" not in told
+    assert len(told.splitlines()) <= 7, told
+
+
+def test_the_callers_data_frame_in_a_cell(shell: InteractiveShell) -> None:
+    shell.user_ns["frame"] = pa.table({"x": [1, 2]})
+    assert ran(shell, "%%dqp lab\nselect sum(x)::int as s from frame").rows() == [(3,)]
 
 
 def test_the_example_notebook() -> None:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 import pytest
@@ -56,6 +57,9 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         driver = driver_for(actual[alias])
         driver.load(name, Stream.of(pa.table(columns)), cancellation=Cancellation(), create=True)
         driver.close()
+    with duckdb.connect(f"{place}/shop.db") as database:
+        database.execute("comment on table orders is 'What was ordered'")
+        database.execute("comment on column orders.amount is 'in euro'")
     return actual
 
 
@@ -152,6 +156,7 @@ def test_plans(lab: Lab) -> None:
     sql = JOINED.replace("$most", "100")
     planned = lab.sql(sql).explain()
     assert planned.sql == sql
+    assert repr(planned) == planned.text
     assert "Remote shop (duckdb)" in planned.text
     assert "<svg" in planned._repr_html_()
     ran = lab.explain(JOINED, most=100, analyze=True)
@@ -173,15 +178,92 @@ def test_tables_of_ones_own(lab: Lab) -> None:
     assert lab.upload("mine", frame.to_pandas()) == 3
     sql = "select c.name, m.weight from mine m join book.customers c on c.id = m.customer order by 1"
     assert lab.sql(sql).arrow().num_rows == 3
-    tables = lab.tables().to_pylist()
-    assert {"source": None, "table": "mine", "rows": 3, "columns": ["customer", "weight"]} in tables
-    assert {"source": None, "table": "spent", "rows": None, "columns": ["customer", "total"]} in tables
+    tables = {each["table"]: each for each in lab.tables().to_pylist()}
+    assert (tables["mine"]["rows"], tables["mine"]["columns"]) == (3, ["customer", "weight"])
+    assert (tables["spent"]["source"], tables["spent"]["columns"]) == (None, ["customer", "total"])
     # Replaced, whatever was there: other rows, other columns.
     lab.upload("mine", {"customer": [4], "note": ["x"]})
     assert lab.sql("from mine").arrow().to_pylist() == [{"customer": 4, "note": "x"}]
     polars = pytest.importorskip("polars")
     lab.upload("Other", polars.DataFrame({"a": [1, 2]}))
     assert lab.sql("select sum(a) as s from other").arrow().to_pylist() == [{"s": Decimal(3)}]
+
+
+def test_the_tables_with_types_and_comments(lab: Lab) -> None:
+    listed = lab.tables()
+    orders = next(each for each in listed.to_pylist() if each["table"] == "orders")
+    assert orders["types"] == ["bigint", "bigint", "decimal(5,2)", "date"], orders
+    assert orders["comment"] == "What was ordered"
+    assert orders["comments"] == [None, None, "in euro", None]
+    assert lab.sql("SHOW TABLES").arrow() == listed.arrow()
+    assert "amount <small>decimal(5,2) – in euro</small>" in listed._repr_html_()
+    assert "shop.orders" in repr(listed)
+    described = lab.sql("describe shop.orders").rows()
+    assert described[2] == ("amount", "DECIMAL(5,2)", "YES", None, "decimal", "in euro")
+    assert [each[:2] for each in lab.sql("DESC select customer, total / 2 as half from spent").rows()] == [
+        ("customer", "BIGINT"),
+        ("half", "DOUBLE"),
+    ]
+
+
+def test_a_summary_of_each_column(lab: Lab) -> None:
+    summary = {each["column_name"]: each for each in lab.sql("SUMMARIZE shop.orders;").arrow().to_pylist()}
+    assert summary["id"] | {"column_type": ""} == {
+        "column_name": "id",
+        "column_type": "",
+        "min": "1",
+        "max": str(ROWS),
+        "distinct": ROWS,
+        "avg": (ROWS + 1) / 2,
+        "count": ROWS,
+        "null_percentage": 0.0,
+    }
+    assert summary["day"]["min"] == "2024-01-01"
+    few = lab.sql("summarize select nullif(id, 3) as i from shop.orders where id <= $most", most=4).rows()
+    assert few == [("i", "BIGINT", "1", "4", 3, pytest.approx(7 / 3), 4, 25.0)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "position"),
+    [("describe shop.ordres", 10), ("SUMMARIZE select nmae from shop.orders", 18), ("summarize", 9)],
+)
+def test_mistakes_in_descriptions_are_pointed_at(lab: Lab, sql: str, position: int) -> None:
+    with pytest.raises(StatementError) as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.position == position
+    assert f"line 1: {sql}" in str(caught.value)
+
+
+def test_a_data_frame_of_the_caller(lab: Lab, urls: dict[str, str]) -> None:
+    """Here it is read as it is when the query runs; what a service does not have, a hint says how to send."""
+    wanted = pa.table({"id": [2, 3], "note": ["x", "y"]})
+    sql = "select o.id, note from shop.orders o join {} using (id) order by 1"
+    if lab._coordinator is None:
+        with pytest.raises(StatementError, match=r"lab\.upload\('wanted', wanted\)"):
+            lab.sql(sql.format("wanted")).arrow()
+        return
+    frame, polar, asked = wanted.to_pandas(), pytest.importorskip("polars").from_arrow(wanted), lab.sql("from wanted")
+    for name in ("wanted", "frame", "polar", "asked"):
+        assert lab.sql(sql.format(name)).rows() == [(2, "x"), (3, "y")], (frame, polar, asked)
+    assert "Remote shop" in lab.explain(sql.format("frame")).text
+    frame.loc[0, "id"] = 1
+    query = lab.sql(sql.format("frame"))
+    assert query.rows() == [(1, "x"), (3, "y")]
+    lab.upload("frame", {"id": [9], "note": ["uploaded"]})
+    assert lab.sql(sql.format("frame")).rows() == [(9, "uploaded")], "what was uploaded counts more"
+    shop = spent = frame
+    assert lab.sql("select count(*) from shop.orders o, spent where o.customer = 0").rows()[0][0] > 0, (shop, spent)
+
+
+def test_tables_by_attributes(lab: Lab) -> None:
+    assert {"shop", "book", "spent", "sql"} <= set(dir(lab))
+    assert "orders" in dir(lab.shop)
+    assert {"amount", "df", "head"} <= set(dir(lab.shop.orders))
+    assert lab.book.customers.name.fetchone() == ("<b>0&",)
+    assert len(lab.spent.rows()) == 50
+    for wrong in (lambda: lab.shop.ordres, lambda: lab.shop.orders.amuont):
+        with pytest.raises(AttributeError, match=r"Did you mean '(orders|amount)'"):
+            wrong()
 
 
 @pytest.mark.parametrize(
@@ -222,6 +304,8 @@ def test_progress_says_what_runs(urls: dict[str, str]) -> None:
         assert lab.sql(sql).arrow().num_rows == 19
         opener.join()
     assert told[-1].finished
+    assert told[-1].note == "done"
+    assert any(str(each).startswith("about 99 %") for each in told), "the sources have given what was expected"
     assert told[-1].bytes > 0
     assert told[-1].rows == 19
 

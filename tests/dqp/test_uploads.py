@@ -301,15 +301,18 @@ def test_a_value_of_an_upload_that_does_not_fit_is_pointed_at_in_what_was_writte
     assert caught.value.extra["excerpt"] == "line 1: select a::int from mine\n               ^"
 
 
-@pytest.mark.parametrize("sql", ["describe mine", "summarize mine", "show mine", "DESC mine", "explain describe mine"])
-def test_what_is_not_known_here_is_said_of_what_was_written(two: tuple[Lab, Lab], sql: str) -> None:
-    lab = two[0]
+@pytest.mark.parametrize("sql", ["describe mine", "summarize mine", "show mine", "DESC mine"])
+def test_a_table_of_a_session_is_described(two: tuple[Lab, Lab], sql: str) -> None:
+    lab, other = two
     lab.upload("mine", {"a": [1, 2]})
-    with pytest.raises(NotAQueryError, match="A federation does not run") as caught:
-        lab.sql(sql).arrow()
-    assert "LIMIT 0" in str(caught.value)
-    assert "CTE" not in str(caught.value)
-    assert lab.sql("from mine limit 0").arrow().column_names == ["a"]
+    assert rows(lab, sql)[0][:2] == ("a", "BIGINT")
+    with pytest.raises(StatementError, match="There is no table 'mine'"):
+        rows(other, sql)
+
+
+def test_what_is_described_has_no_plan(two: tuple[Lab, Lab]) -> None:
+    with pytest.raises(NotAQueryError, match="DESCRIBE cannot stand here"):
+        two[0].sql("explain describe book.people").arrow()
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class Part(Counts):
 
     name: str
     state: Literal["waiting", "running", "done", "failed", "stopped"]
+    expected: int | None = None
 
 
 class Activity(Counts):

@@ -116,6 +116,12 @@ class Reply:
         return str(self.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
     @property
+    def size(self) -> int | None:
+        """Bytes of the body as they travel, where the service says it."""
+        text = self.headers.get("content-length", "")
+        return int(text) if text.isdigit() else None
+
+    @property
     def retry_after(self) -> float | None:
         text = self.headers.get("retry-after", "")
         return float(text) if text.isdigit() else None

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from dai.client.http.body import PIECE, Pieces
 from dai.client.http.problems import error_members, from_problem
-from dai.client.progress import Asked, Meter
+from dai.client.progress import DONE, STOPPED, Asked, Meter
 from dai.client.results.result import Result, Source
 from dai.errors import DaiError, DataError, NotFoundError, TruncatedError
 from dai.plugins import nearest
@@ -227,7 +227,7 @@ class Response:
 
     def close(self) -> None:
         """Stop reading: before the end, the service stops what still runs."""
-        self._meter.update(0, self._source.received, finished=True)
+        self._meter.finish(0, self._source.received, DONE if self.complete else STOPPED)
         self._source.close()
 
     def __enter__(self) -> Self:

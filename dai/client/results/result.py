@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dai.client.http.body import Pieces, Reading
-from dai.client.progress import Asked, Meter
+from dai.client.progress import DONE, STOPPED, Asked, Meter
 from dai.client.results.choices import checked
 from dai.client.results.files import IDENTITY, meant, written
 from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS, drawn
@@ -49,7 +49,10 @@ class Result(Tabular):
         progress: Asked = None,
         finished: Callable[[], None] = lambda: None,
         numeric: str | None = None,
+        size: int | None = None,
     ) -> None:
+        """``size``: of all bytes, where it is known."""
+        self._size = size
         self._source, self._form, self._blocksize, self._numeric = source, form, blocksize, checked(numeric)
         self._finished = finished
         self._decimals = numeric != "text"
@@ -135,7 +138,7 @@ class Result(Tabular):
         self._take()
         try:
             while piece := self._source.read1():
-                self._meter.update(0, self.received)
+                self._meter.update(0, self.received, share=self._share)
                 yield piece
         except BaseException:
             self.close()
@@ -179,7 +182,7 @@ class Result(Tabular):
         """Stop reading. Before the end: the service cancels the work. A table that was read stays."""
         if not self._closed:
             self._closed = True
-            self._meter.update(self._read, self.received, finished=True)
+            self._meter.finish(self._read, self.received, DONE if self.complete else STOPPED)
             self._source.close()
 
     def __enter__(self) -> Self:
@@ -227,7 +230,10 @@ class Result(Tabular):
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._read += batch.num_rows
-        self._meter.update(self._read, self.received)
+        self._meter.update(self._read, self.received, share=self._share)
+
+    def _share(self) -> float | None:
+        return self.received / self._size if self._size else None
 
     # --- looking at it ---
 

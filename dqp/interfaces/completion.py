@@ -1,0 +1,119 @@
+"""What may stand at a place in SQL: sources, tables, columns, functions, words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import duckdb
+
+from dai.drivers.duckdb.syntax import SYNTAX
+from dai.drivers.sql.lexer import tokens
+from dqp.interfaces.listing import Names
+
+_PATH = re.compile(r"""((?:(?:[^\W\d]\w*|"[^"]*")\.)*)([^\W\d]\w*|"[^"]*)?\Z""")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_INTRODUCING = frozenset({"FROM", "JOIN", "DESCRIBE", "DESC", "SUMMARIZE", "TABLE"})
+_WORDS = """select from where group by order having limit join left on using union all distinct case when then else end
+    with as and or not in between like ilike is null exists cast describe summarize show tables explain analyze qualify
+    asc desc""".split()
+
+
+def completions(before: str, behind: str, names: Names) -> tuple[str, list[str]]:
+    """What is written of the word at the cursor, and what may stand in its place. ``before`` and ``behind``: the text
+    on both sides of the cursor."""
+    match = _PATH.search(before)
+    assert match is not None
+    path, word = _parts(match[1]), match[2] or ""
+    tables = _tables(before[: match.start()] + " " + behind, names)
+    if path:
+        found = _below(path, tables, names)
+    elif _after_from(before[: match.start()]):
+        found = [*dict.fromkeys(each[0] for each in names), *_ctes(before)]
+    else:
+        columns = (column for each in tables.values() or names for column in names[each])
+        found = [*dict.fromkeys(columns), *tables, *dict.fromkeys(each[0] for each in names)]
+    fitting = [_written(each) for each in found if each.casefold().startswith(word.strip('"').casefold())]
+    if not path and word and not _after_from(before[: match.start()]):
+        fitting += [each for each in (*_WORDS, *functions()) if each.startswith(word.lower())]
+    return word, list(dict.fromkeys(fitting))
+
+
+def _below(path: tuple[str, ...], tables: dict[str, tuple[str, ...]], names: Names) -> list[str]:
+    """The columns of a table that is called so in the query, or what is below the path."""
+    known = {name.casefold(): each for name, each in tables.items()}
+    if len(path) == 1 and path[0].casefold() in known:
+        return list(names[known[path[0].casefold()]])
+    folded = tuple(map(str.casefold, path))
+    found: list[str] = []
+    for each, columns in names.items():
+        parts = tuple(map(str.casefold, each))
+        if parts == folded:
+            found += columns
+        elif parts[: len(folded)] == folded:
+            found.append(each[len(folded)])
+    return list(dict.fromkeys(found))
+
+
+def _tables(sql: str, names: Names) -> dict[str, tuple[str, ...]]:
+    """The tables that stand in the query, by the names that they have there."""
+    known = {tuple(map(str.casefold, each)): each for each in names}
+    parts = [_unquoted(sql[start:end]) for kind, start, end in tokens(sql, SYNTAX) if kind != "comment"]
+    found: dict[str, tuple[str, ...]] = {}
+    for place in range(len(parts)):
+        if place and parts[place - 1] == ".":
+            continue
+        for length in (3, 2, 1):
+            written = parts[place : place + 2 * length - 1]
+            path = known.get(tuple(map(str.casefold, written[::2])))
+            if path is None or written[1::2] != ["."] * (length - 1):
+                continue
+            after = place + 2 * length - 1
+            alias = parts[after : after + 2]
+            name = alias[1] if alias[:1] and alias[0].upper() == "AS" and len(alias) > 1 else (alias or [""])[0]
+            if not re.fullmatch(r"\w+", name) or name.lower() in _WORDS:
+                name = path[-1]
+            found.setdefault(name, path)
+            break
+    return found
+
+
+def _after_from(before: str) -> bool:
+    """Whether the next word is a table's."""
+    words = list(_words(before))
+    return bool(words) and (words[-1].upper() in _INTRODUCING or (words[-1] == "," and _last_clause(words) == "FROM"))
+
+
+def _last_clause(words: list[str]) -> str:
+    clauses = ("SELECT", "FROM", "WHERE", "GROUP", "ORDER", "HAVING", "ON", "USING", "LIMIT")
+    return next((each.upper() for each in reversed(words) if each.upper() in clauses), "")
+
+
+def _words(sql: str) -> Iterator[str]:
+    return (sql[start:end] for kind, start, end in tokens(sql, SYNTAX) if kind != "comment")
+
+
+def _ctes(before: str) -> Iterable[str]:
+    return re.findall(r"(?i)(?:\bwith|,)\s+([^\W\d]\w*)\s+as\s*\(", before)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(map(_unquoted, re.findall(r"""[^\W\d]\w*|"[^"]*\"""", path)))
+
+
+def _unquoted(written: str) -> str:
+    return written[1:-1] if len(written) > 1 and written[0] == '"' == written[-1] else written
+
+
+def _written(name: str) -> str:
+    """In quotes where SQL needs them: DuckDB keeps capitals, and finds them without quotes."""
+    return name if _PLAIN.fullmatch(name.lower()) else '"' + name.replace('"', '""') + '"'
+
+
+@lru_cache(maxsize=1)
+def functions() -> tuple[str, ...]:
+    """The names of DuckDB's functions."""
+    with duckdb.connect() as connection:
+        rows = connection.execute("select distinct function_name from duckdb_functions() order by 1").fetchall()
+    return tuple(name for (name,) in rows if _PLAIN.fullmatch(name))
