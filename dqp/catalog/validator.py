@@ -264,6 +264,14 @@ def _marked(path: tuple[str, ...], letter: str) -> tuple[str, ...]:
     return (*path[:at], letter + path[at][1:], *path[at + 1 :])
 
 
+@lru_cache(maxsize=1)
+def functions() -> tuple[str, ...]:
+    """The names of DuckDB's functions, without its operators."""
+    with duckdb.connect() as connection:
+        rows = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
+    return tuple(name for (name,) in rows if name.isidentifier())
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-
-import duckdb
 
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens
+from dqp.catalog.validator import functions
 from dqp.interfaces.listing import Names
 
 _PATH = re.compile(r"""((?:(?:[^\W\d]\w*|"[^"]*")\.)*)([^\W\d]\w*|"[^"]*)?\Z""")
@@ -109,11 +107,3 @@ def _unquoted(written: str) -> str:
 def _written(name: str) -> str:
     """In quotes where SQL needs them: DuckDB keeps capitals, and finds them without quotes."""
     return name if _PLAIN.fullmatch(name.lower()) else '"' + name.replace('"', '""') + '"'
-
-
-@lru_cache(maxsize=1)
-def functions() -> tuple[str, ...]:
-    """The names of DuckDB's functions."""
-    with duckdb.connect() as connection:
-        rows = connection.execute("select distinct function_name from duckdb_functions() order by 1").fetchall()
-    return tuple(name for (name,) in rows if _PLAIN.fullmatch(name))
