@@ -15,6 +15,7 @@ from dai.streams.stream import Stream
 from tests.api.conftest import configured
 from tests.documents import Ends, query, results, running, table, to_csv, written
 from tests.pipelines import begun
+from tests.processes import until
 
 ITEMS = '<dataStore name="s"><item>name 1</item><item>name 3</item><itemCursor name="v"/></dataStore>'
 
@@ -135,5 +136,5 @@ def test_a_property_is_read_at_the_resource(tmp_path):
         assert client.get("/resources/book").json()["published"] == {}
         started = client.post("/resources/book/perform", content=written(publish("latest", "42")), headers=headers)
         assert started.status_code == 202
-        assert client.get(f"{started.headers['Location']}?wait=60").json()["phase"] == "COMPLETED"
+        until(lambda: client.get(started.headers["Location"]).json()["phase"] == "COMPLETED")
         assert client.get("/resources/book").json()["published"] == {"latest": "42"}

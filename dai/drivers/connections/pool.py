@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
+from dai.drivers.connections.interrupts import AGAIN_SECONDS
 from dai.errors import BusyError, DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.waiting import Condition
 
 C = TypeVar("C")
+INTERRUPT_SECONDS = 60.0
+"""For which statements on connections of a closed pool are interrupted again and again."""
 
 
 class Limit:
@@ -183,14 +186,26 @@ class Pool(Generic[C]):
             limit.wake_first()
             pools = list(limit.pools)
         for pool in pools:
-            with limit.lock:
-                taken = list(pool._taken.values())
-            for connection in taken:
-                with contextlib.suppress(Exception):
-                    pool._interrupt(connection)
+            if pool._interrupt_all():
+                threading.Thread(target=pool._interrupt_again, name="interrupt", daemon=True).start()
             pool.clear()
             with limit.lock:
                 limit.remove(pool)
+
+    def _interrupt_all(self) -> bool:
+        """Whether there was something to interrupt."""
+        with self._limit.lock:
+            taken = list(self._taken.values())
+        for connection in taken:
+            with contextlib.suppress(Exception):
+                self._interrupt(connection)
+        return bool(taken)
+
+    def _interrupt_again(self) -> None:
+        """Of a closed pool: a database forgets an interrupt that comes just before a statement begins."""
+        until = time.monotonic() + INTERRUPT_SECONDS
+        while time.monotonic() < until and self._interrupt_all():
+            time.sleep(AGAIN_SECONDS)
 
     def _usable(self, connection: C, since: float) -> bool:
         try:
@@ -210,6 +225,10 @@ class Pool(Generic[C]):
             raise
         with self._limit.lock:
             self._taken[id(connection)] = connection
+            closed = self._limit.closed
+        if closed:
+            self.discard(connection)
+            raise DatabaseUnavailableError("The connection pool is closed.")
         return connection
 
     def _idle_or_place(self, cancellation: Cancellation, wait: float) -> tuple[C, float] | None:
