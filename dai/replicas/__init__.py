@@ -7,7 +7,7 @@ original service) here and ``dai/api/routes/replicas.py`` (HTTP). ``client`` ask
 ``registration`` tells one the tables that a data service holds, ``copying`` makes copies and registers them.
 
 Imports errors, config, streams, formats, client and drivers; nothing of ``dqp``. A new operation is a function in
-``operations``, and a line in the table of each face.
+``catalog.operations``, and a line in the table of each face.
 
 Source: A. Chervenak et al., "Giggle: a framework for constructing scalable replica location services" (SC 2002) and
 "Performance and scalability of a replica location service" (HPDC 2004).

@@ -21,11 +21,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from dai.errors import LimitError
+from dai.replicas.catalog.database import Connection
+from dai.replicas.catalog.operations import Pair
 from dai.replicas.codes import Code, Refused
-from dai.replicas.database import Connection
 from dai.replicas.filters import SEED, Filter, Slices, arrow, hashed, hashes
 from dai.replicas.names import ESCAPE, beginning, complete
-from dai.replicas.operations import Pair
 
 _FAST = (
     "pragma locking_mode=exclusive",

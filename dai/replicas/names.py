@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dai.replicas.codes import Code, Refused
@@ -20,6 +20,13 @@ def check_name(name: str) -> str:
         shown = name[:40].replace("\0", "?")
         raise Refused(Code.BADARG, f"a name has 1 to {MOST_BYTES:,} bytes without NUL, not {shown!r}")
     return name
+
+
+def all_names(texts: Sequence[str]) -> bool:
+    """Whether ``check_name`` refuses none of the texts, of which none has a NUL."""
+    lengths = [*map(len, texts)]
+    # a character has four bytes at most
+    return all(lengths) and (not lengths or 4 * max(lengths) <= MOST_BYTES)
 
 
 def like(pattern: str) -> str:

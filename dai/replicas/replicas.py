@@ -16,10 +16,10 @@ import pyarrow as pa
 from dai.client.http.transport import Options, Transport
 from dai.config import ReplicasConfig
 from dai.errors import ConflictError, DaiError, LimitError
-from dai.replicas.catalog import Catalog
+from dai.replicas.catalog.catalog import Catalog
+from dai.replicas.catalog.operations import Index
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.index import ReplicaIndex, Update
-from dai.replicas.operations import Index
 from dai.replicas.updates import Told, Updates
 
 log = logging.getLogger("dai.replicas")

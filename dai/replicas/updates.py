@@ -19,11 +19,11 @@ import re2
 
 from dai.config import ReplicasConfig
 from dai.errors import DaiError
-from dai.replicas.catalog import Catalog
+from dai.replicas.catalog.catalog import Catalog
+from dai.replicas.catalog.operations import Changes, Index
 from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.names import like
-from dai.replicas.operations import Changes, Index
 
 log = logging.getLogger("dai.replicas")
 
@@ -97,10 +97,7 @@ class Updates:
             if changes.all or self._count > MOST_CHANGES:
                 self._due.clear()
                 self._changes, self._count = Changes(), 0
-            for each in changes.removed:
-                self._changes.disappear(each)
-            for each in changes.added:
-                self._changes.appear(each)
+            self._changes.then(changes)
             if not self._count:
                 self._first = time.monotonic()
             self._count += len(changes.added) + len(changes.removed)

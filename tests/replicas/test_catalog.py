@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dai.api.server.serve import Background
 from dai.errors import ClosedError, ConfigurationError
-from dai.replicas import operations
-from dai.replicas.catalog import Catalog
+from dai.replicas.catalog import operations
+from dai.replicas.catalog.catalog import Catalog
+from dai.replicas.catalog.database import Connection
+from dai.replicas.catalog.operations import Attribute, Changes, Value
 from dai.replicas.codes import LOGICAL, TARGET, Code, Refused
-from dai.replicas.database import Connection
 from dai.replicas.names import beginning, like
-from dai.replicas.operations import Attribute, Changes, Value
 from tests.replicas.conftest import RpcClient
 
 pytestmark = pytest.mark.server
@@ -311,7 +311,7 @@ def test_one_change_that_fails_does_not_take_others_with_it(tmp_path: Path) -> N
         raise ZeroDivisionError
 
     try:
-        with catalog._changed:  # one group of three
+        with catalog._writer._changed:  # one group of three
             answers = [
                 catalog.submit(operations.create, [("a", "1")]),
                 catalog.submit(failing, [None]),
@@ -351,7 +351,7 @@ def test_a_change_that_was_taken_back_stops_nobody_elses(tmp_path: Path) -> None
 
 
 def test_all_pages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.replicas.catalog.PORTION", 3)
+    monkeypatch.setattr("dai.replicas.catalog.catalog.PORTION", 3)
     catalog = Catalog(f"sqlite:///{tmp_path / 'r.db'}")
     try:
         pairs = sorted((f"n{at}", f"t{at % 3}{more}") for at in range(7) for more in range(2))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dai.replicas.catalog import Catalog
+from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.codes import LOGICAL
 
 pytestmark = pytest.mark.server
@@ -16,8 +16,8 @@ POINTS = 20
 AT_ONCE = 5
 CHANGING = """
 import json, sys
-from dai.replicas import operations
-from dai.replicas.catalog import Catalog
+from dai.replicas.catalog import operations
+from dai.replicas.catalog.catalog import Catalog
 
 catalog = Catalog(sys.argv[1])
 for step in range(100_000):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import dai
-from dai.replicas import operations
+from dai.replicas.catalog import operations
+from dai.replicas.catalog.operations import Attribute, Index, Operation, Value
 from dai.replicas.codes import LOGICAL, MISSING, TARGET, Code, Refused, text
-from dai.replicas.names import BY_NUMBER, OPERATORS, TYPES, check_name, value_of
-from dai.replicas.operations import Attribute, Index, Operation, Value
+from dai.replicas.names import BY_NUMBER, OPERATORS, TYPES, all_names, check_name, value_of
 from dai.replicas.replicas import Replicas
 from dai.replicas.updates import fitting
 
@@ -25,8 +24,8 @@ _END, _MORE = "", "\x01"
 @dataclass(frozen=True)
 class Method:
     """``before``: how many arguments come first; ``items``: how many make an item of the list that follows, 0: there is
-    none. ``right``: which right of the caller it needs. ``run`` takes the arguments and the items and answers the
-    results, texts or bytes; an awaitable of them where that takes time."""
+    none. ``right``: which right of the caller it needs. ``run`` takes the arguments and the items and gives the
+    texts of the results; an awaitable of them where that takes time; a change of the catalog as ``Submitted``."""
 
     before: int
     run: Callable[[Rpc, list[str], list[list[str]]], Any]
@@ -77,7 +76,7 @@ class Rpc:
 
     def quick(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """At once where the catalog is a file here, which takes less than a change of threads."""
-        return work(*arguments) if self.catalog.local else self.apart(work, *arguments)
+        return work(*arguments) if self.catalog.at_once else self.apart(work, *arguments)
 
     def partners(self, kind: int) -> Callable[..., Any]:
         def run(name: str, offset: str, most: str) -> list[str]:
@@ -89,19 +88,13 @@ class Rpc:
         return run
 
 
-def _change(operation: Operation, item: Callable[[Sequence[str]], Any], about: Callable[[Any], str]) -> Any:
-    def run(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
-        wanted = item(before)
-        return _acknowledged(rpc.catalog.submit(operation, [wanted]), lambda code: text(code, about(wanted)))
+@dataclass(frozen=True)
+class Submitted:
+    """A change of the catalog. ``said``: the results, from the codes of the items."""
 
-    return run
-
-
-async def _acknowledged(answer: Future[list[Code]], say: Callable[[Code], str]) -> list[str]:
-    (code,) = await asyncio.wrap_future(answer)
-    if code:
-        raise Failed(code, say(code))
-    return []
+    operation: Operation
+    items: Sequence[Any]
+    said: Callable[[list[Code]], list[str]]
 
 
 class Failed(Exception):
@@ -111,20 +104,46 @@ class Failed(Exception):
         self.code, self.said = code, said
 
 
+def _change(operation: Operation, item: Callable[[Sequence[str]], Any], about: Callable[[Any], str]) -> Any:
+    def run(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
+        wanted = item(before)
+        return _one(operation, wanted, lambda code: text(code, about(wanted)))
+
+    return run
+
+
+def _one(operation: Operation, item: Any, say: Callable[[Code], str]) -> Submitted:
+    def said(codes: list[Code]) -> list[str]:
+        if codes[0]:
+            raise Failed(codes[0], say(codes[0]))
+        return []
+
+    return Submitted(operation, [item], said)
+
+
 def _bulk(
     operation: Operation, item: Callable[[Sequence[str]], Any], told: Callable[[Sequence[str]], list[str]]
 ) -> Any:
-    async def run(rpc: Rpc, before: list[str], items: list[list[str]]) -> list[str]:
+    def run(rpc: Rpc, before: list[str], items: list[list[str]]) -> Submitted:
         """Only what was refused is told, with its code."""
-        good, refused = [], []
-        for each in items:
-            try:
-                good.append((each, item(each)))
-            except Refused as error:
-                refused += [str(int(error.code)), *told(each)]
-        codes = await asyncio.wrap_future(rpc.catalog.submit(operation, [wanted for _, wanted in good]))
-        failed = [[str(int(code)), *told(each)] for (each, _), code in zip(good, codes, strict=True) if code]
-        return [*refused, *chain.from_iterable(failed), _END]
+        good: list[tuple[Sequence[str], Any]] = []
+        refused: list[str] = []
+        if item is _pair and all_names([*chain.from_iterable(items)]):
+            good = [(each, (each[0], each[1])) for each in items]
+        else:
+            for each in items:
+                try:
+                    good.append((each, item(each)))
+                except Refused as error:
+                    refused += [str(int(error.code)), *told(each)]
+
+        def said(codes: list[Code]) -> list[str]:
+            failed: list[list[str]] = []
+            if any(codes):
+                failed = [[str(int(code)), *told(each)] for (each, _), code in zip(good, codes, strict=True) if code]
+            return [*refused, *chain.from_iterable(failed), _END]
+
+        return Submitted(operation, [wanted for _, wanted in good], said)
 
     return run
 
@@ -408,7 +427,7 @@ def _administer(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
 
 
 def _clear(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
-    return _acknowledged(rpc.catalog.submit(operations.clear, [None]), text)
+    return _one(operations.clear, None, text)
 
 
 def _joined(pair: Sequence[str]) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, cast
 
 import re2
 
-from dai.errors import ConfigurationError, DaiError
+from dai.errors import ClosedError, ConfigurationError, DaiError
 from dai.replicas.codes import Code, Refused, text
 from dai.replicas.replicas import Replicas
-from dai.replicas.rpc.methods import METHODS, Failed, Method, Rpc
+from dai.replicas.rpc.methods import METHODS, Failed, Method, Rpc, Submitted
 
 log = logging.getLogger("dai.replicas")
 
@@ -106,12 +107,17 @@ class Connection(asyncio.Protocol):
         self._texts: list[bytes] = []
         self._at = self._looked = self._size = 0
         self._task: asyncio.Task[None] | None = None
+        self._changing = False
+        """A change of the catalog is waited for."""
+        self._host = ""
         self._transport: asyncio.Transport
         self._writable = asyncio.Event()
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop has another base
+        if self._noted is not None:
+            self._host = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._connected) >= MOST_CONNECTIONS:
             self._close(TOO_MANY, "Too many connections")
             return
@@ -143,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._close(Code.BADARG, text(Code.BADARG, f"a request has at most {MOST_REQUEST:,} bytes"))
         elif self._size > SMALL and sum(each._size for each in self._connected) > MOST_HELD:
             self._close(TOO_MANY, "Too many large requests at once")
-        elif self._task is None:
+        elif self._task is None and not self._changing:
             self._serve()
 
     def _close(self, code: int, said: str) -> None:
@@ -155,6 +161,9 @@ class Connection(asyncio.Protocol):
         while not self._transport.is_closing() and (request := self._request()) is not None:
             name, method, before, items = request
             answer = self._answer(method, before, items)
+            if isinstance(answer, Submitted):
+                self._submit(name, answer)
+                return
             if not isinstance(answer, bytes):
                 self._task = asyncio.ensure_future(self._later(name, answer))
                 return
@@ -166,8 +175,29 @@ class Connection(asyncio.Protocol):
     def _send(self, name: str, answer: bytes) -> None:
         self._transport.write(answer)
         if self._noted is not None:
-            host, *_ = self._transport.get_extra_info("peername") or ("",)
-            self._noted(name, str(host), int(answer[: answer.index(0)]))
+            self._noted(name, self._host, int(answer[: answer.index(0)]))
+
+    def _submit(self, name: str, submitted: Submitted) -> None:
+        self._changing = True
+        answered, loop = partial(self._changed, name, submitted), asyncio.get_running_loop()
+        try:
+            self._rpc.catalog.tell(submitted.operation, submitted.items, loop, answered)
+        except ClosedError as error:
+            loop.call_soon(answered, error)
+
+    def _changed(self, name: str, submitted: Submitted, codes: list[Code] | Exception) -> None:
+        self._changing = False
+        if self._transport.is_closing():
+            return
+        try:
+            answer = _failure(codes) if isinstance(codes, Exception) else _success(submitted.said(codes))
+        except Failed as error:
+            answer = _failure(error)
+        self._send(name, answer)
+        if not self._writable.is_set():
+            self._task = asyncio.ensure_future(self._later(name, None))
+        elif self._texts:
+            self._serve()
 
     async def _later(self, name: str, answer: Coroutine[Any, Any, bytes] | None) -> None:
         if answer is not None:
@@ -199,7 +229,7 @@ class Connection(asyncio.Protocol):
         if end > len(texts):
             self._await(method)
             return None
-        items: list[list[bytes]] = []
+        items: list[bytes] = []
         before = texts[begin:end]
         if method.items:
             listed, end = end, max(end, self._looked)
@@ -209,12 +239,11 @@ class Connection(asyncio.Protocol):
                 self._looked = end
                 self._await(method)
                 return None
-            items = [texts[each : each + method.items] for each in range(listed, end, method.items)]
+            items = texts[listed:end]
             end += 1
         self._taken(end)
         try:
-            listed_items = [[each.decode() for each in item] for item in items]
-            return name.decode(), method, [each.decode() for each in before], listed_items
+            return name.decode(), method, [each.decode() for each in before], _decoded(items, method.items)
         except UnicodeDecodeError:
             self._close(Code.BADARG, text(Code.BADARG, "texts are UTF-8"))
             return None
@@ -230,14 +259,26 @@ class Connection(asyncio.Protocol):
         if end == len(self._texts):
             self._texts, self._at, self._size = [], 0, len(self._rest)
 
-    def _answer(self, method: Method, before: list[str], items: list[list[str]]) -> bytes | Coroutine[Any, Any, bytes]:
+    def _answer(
+        self, method: Method, before: list[str], items: list[list[str]]
+    ) -> bytes | Submitted | Coroutine[Any, Any, bytes]:
         try:
             if not self._may(method.right):
                 raise Refused(Code.PERM, method.right)
             answer = method.run(self._rpc, before, items)
         except Exception as error:  # noqa: BLE001 - the boundary of the protocol
             return _failure(error)
+        if isinstance(answer, Submitted):
+            return answer
         return _written(answer) if asyncio.iscoroutine(answer) else _success(answer)
+
+
+def _decoded(texts: list[bytes], width: int) -> list[list[str]]:
+    """Items of so many texts; all are decoded together, which takes less."""
+    if not texts:
+        return []
+    decoded = b"\0".join(texts).decode().split("\0")
+    return [decoded[at : at + width] for at in range(0, len(decoded), width)]
 
 
 async def _written(answer: Coroutine[Any, Any, list[str]]) -> bytes:

@@ -29,10 +29,10 @@ from dai.api.routes.replicas.common import (
     shown,
 )
 from dai.errors import ConflictError, DeniedError, NotFoundError, ParameterError
-from dai.replicas import operations
+from dai.replicas.catalog import operations
+from dai.replicas.catalog.operations import Attribute, Value
 from dai.replicas.codes import KINDS, Refused
 from dai.replicas.names import like, value_of
-from dai.replicas.operations import Attribute, Value
 
 router = APIRouter(route_class=Route, prefix="/replicas", tags=["replicas"])
 _WORDS = {number: name for name, number in KINDS.items()}

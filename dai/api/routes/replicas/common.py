@@ -15,9 +15,9 @@ from dai.api.requests.parameters import WHOLE
 from dai.api.responses import JSONAnswer
 from dai.api.service import Service
 from dai.errors import DataError, DeniedError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
+from dai.replicas.catalog.operations import Operation, Value
 from dai.replicas.codes import Refused, text
 from dai.replicas.names import TYPES, check_name
-from dai.replicas.operations import Operation, Value
 from dai.replicas.replicas import Replicas
 from dai.security.identity import Caller
 

@@ -30,11 +30,11 @@ from dai.api.routes.replicas.common import (
     refusing,
 )
 from dai.errors import ConflictError, DataError, DeniedError, LimitError, NotFoundError, ParameterError
-from dai.replicas import operations
+from dai.replicas.catalog import operations
+from dai.replicas.catalog.operations import Index
 from dai.replicas.codes import Refused
 from dai.replicas.filters import Filter
 from dai.replicas.names import like
-from dai.replicas.operations import Index
 from dai.replicas.replicas import ARROW, FILTER, names_of
 from dai.replicas.updates import FILTERED, fitting
 

@@ -34,7 +34,7 @@ from dai.api.routes.replicas.common import (
     shown,
 )
 from dai.errors import DataError, DeniedError, NotFoundError, ParameterError
-from dai.replicas import operations
+from dai.replicas.catalog import operations
 from dai.replicas.codes import KINDS, LOGICAL
 from dai.replicas.names import like
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dai.replicas.catalog.database import Connection
 from dai.replicas.codes import LOGICAL, MISSING, PRESENT, TARGET, Code
-from dai.replicas.database import Connection
 from dai.replicas.names import TYPES
 
 COLUMNS = ("logical", "target")
@@ -30,6 +30,13 @@ class Changes:
     def disappear(self, name: str) -> None:
         self.added.discard(name)
         self.removed.add(name)
+
+    def then(self, later: Changes) -> None:
+        """What came after it, too."""
+        self.added -= later.removed
+        self.added |= later.added
+        self.removed -= later.added
+        self.removed |= later.removed
 
 
 Operation = Callable[[Connection, Sequence[Any], Changes], list[Code]]
@@ -75,7 +82,8 @@ def _mapped(db: Connection, pairs: Sequence[Pair]) -> set[Pair]:
 
 
 def _insert(db: Connection, pairs: list[Pair]) -> None:
-    db.many("insert into dai_mappings (logical, target) values (?, ?)", pairs)
+    # in order: neighbours are on the same pages
+    db.many("insert into dai_mappings (logical, target) values (?, ?)", sorted(pairs))
 
 
 def create(db: Connection, items: Sequence[Pair], changes: Changes) -> list[Code]:

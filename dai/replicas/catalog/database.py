@@ -6,12 +6,12 @@ through SQLAlchemy's, which takes longer for a look-up than the database does.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -25,10 +25,12 @@ _SQLITE = (
     "pragma synchronous=full",
     "pragma busy_timeout=30000",
     "pragma case_sensitive_like=on",
-    "pragma cache_size=-131072",
+    # more than the pages that a large transaction changes
+    "pragma cache_size=-196608",
     "pragma mmap_size=1073741824",
     # names in no order touch many pages: they are written back seldom
     "pragma wal_autocheckpoint=16384",
+    "pragma journal_size_limit=67108864",
 )
 _TABLES = """
 create table if not exists dai_mappings (
@@ -47,7 +49,8 @@ create index if not exists dai_values_by_whole on dai_attribute_values (kind, na
 create index if not exists dai_values_by_real on dai_attribute_values (kind, name, real);
 create table if not exists dai_indexes (
     url {name} not null, flags integer not null, pattern {name} not null, primary key (url, pattern)
-){bare}"""
+){bare};
+create table if not exists dai_redone (up_to bigint not null)"""
 _LOCK = 0x6461695F7265  # "dai_re": the catalog's writers take turns
 
 
@@ -57,15 +60,17 @@ def among(column: str, sqlite: bool) -> str:
 
 
 def listed(names: Iterable[str], sqlite: bool) -> str | list[str]:
-    return json.dumps(list(names)) if sqlite else list(names)
+    return orjson.dumps(list(names)).decode() if sqlite else list(names)
 
 
 class Connection:
-    """For one thread. Raises DatabaseUnavailableError."""
+    """For one thread. Raises DatabaseUnavailableError. ``changed``: the statements that changed something with their
+    values, as ``many`` takes them, where somebody wants to know."""
 
     def __init__(self, raw: Any, sqlite: bool) -> None:
         self._raw, self.sqlite = raw, sqlite
         self._cursor = raw.cursor()
+        self.changed: list[tuple[str, Sequence[Row]]] | None = None
 
     def all(self, statement: str, *values: Any) -> list[Row]:
         try:
@@ -75,6 +80,13 @@ class Connection:
 
     def run(self, statement: str, *values: Any) -> int:
         """How many rows it changed."""
+        count = self.control(statement, *values)
+        if self.changed is not None:
+            self.changed.append((statement, [values]))
+        return count
+
+    def control(self, statement: str, *values: Any) -> int:
+        """As ``run``, of what changes no rows, or nobody is to know of."""
         try:
             return int(self._cursor.execute(self._own(statement), values).rowcount)
         except Exception as error:
@@ -86,6 +98,8 @@ class Connection:
                 self._cursor.executemany(self._own(statement), rows)
         except Exception as error:
             raise _away(error) from error
+        if rows and self.changed is not None:
+            self.changed.append((statement, rows))
 
     def among(self, column: str) -> str:
         return among(column, self.sqlite)
@@ -99,16 +113,20 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Alone with the catalog; committed at the end, undone where it fails."""
-        self.run("begin immediate" if self.sqlite else "begin")
+        self.begin()
         try:
-            if not self.sqlite:
-                self.all(f"select pg_advisory_xact_lock({_LOCK})")
             yield
-            self.run("commit")
+            self.control("commit")
         except BaseException:
             with suppress(DatabaseUnavailableError):
-                self.run("rollback")
+                self.control("rollback")
             raise
+
+    def begin(self) -> None:
+        """A transaction, alone with the catalog."""
+        self.control("begin immediate" if self.sqlite else "begin")
+        if not self.sqlite:
+            self.all(f"select pg_advisory_xact_lock({_LOCK})")
 
     def close(self) -> None:
         with suppress(Exception):
@@ -134,22 +152,34 @@ class Database:
         if not self.sqlite:
             url = url.set(drivername="postgresql+psycopg")
             options = {"autocommit": True, "connect_timeout": 10}
+        self._url, self._options = url, options
         self._engine = sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args=options)
-        self._file = url.database if self.sqlite else None
         connection = self.connect()
         names = {"name": "text", "bare": " without rowid"} if self.sqlite else {"name": 'text collate "C"', "bare": ""}
         try:
             with connection.transaction():
                 for each in _TABLES.format_map(names).split(";"):
-                    connection.run(each)
+                    connection.control(each)
         finally:
             connection.close()
-        if self._file:
-            os.chmod(self._file, 0o600)
+        if self.sqlite and url.database:
+            os.chmod(url.database, 0o600)
 
     def connect(self) -> Connection:
+        return self._connected(self._engine)
+
+    def beside(self, suffix: str) -> Connection | None:
+        """To a database in a file beside that of SQLite; None where there is no such file."""
+        if not self.sqlite or not self._url.database or self._url.query:
+            return None
+        url = self._url.set(database=self._url.database + suffix)
+        connection = self._connected(sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args=self._options))
+        os.chmod(url.database or "", 0o600)
+        return connection
+
+    def _connected(self, engine: sa.Engine) -> Connection:
         try:
-            raw = self._engine.raw_connection()
+            raw = engine.raw_connection()
             raw.detach()
         except (SQLAlchemyError, OSError) as error:
             raise DatabaseUnavailableError("The database of the replica catalog cannot be reached.") from error

@@ -1,33 +1,22 @@
-"""The local replica catalog: reads at once, and changes in groups.
-
-What is asked to change while a transaction is being written waits for the next, which takes all of it together: the
-disk is waited for once a group, not once a change (group commit). A change is acknowledged when it is on the disk.
-"""
+"""The local replica catalog: reads of committed state. What it is asked to change goes to its ``writer``."""
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
-from dai.errors import ClosedError, DatabaseUnavailableError
+from dai.errors import DatabaseUnavailableError
+from dai.replicas.catalog.database import Connection, Database, among, listed
+from dai.replicas.catalog.operations import COLUMNS, Attribute, Index, Operation, Pair, Value
+from dai.replicas.catalog.writer import Answered, Loop, Writer
 from dai.replicas.codes import MISSING, Code, Refused
-from dai.replicas.database import Connection, Database, among, listed
 from dai.replicas.names import COMPARISONS, ESCAPE, TYPES, beginning, complete
-from dai.replicas.operations import COLUMNS, Attribute, Changes, Index, Operation, Pair, Value
 
-log = logging.getLogger("dai.replicas")
-T = TypeVar("T")
-
-GROUP = 20_000
-"""Items in one transaction; a larger request is one by itself."""
 PORTION = 10_000
 _END = "\U0010ffff"
-Listener = Callable[[Changes], None]
 
 
 class Catalog:
@@ -35,88 +24,36 @@ class Catalog:
 
     def __init__(self, location: str) -> None:
         self._database = Database(location)
-        self.local = self._database.sqlite
-        """Whether a look-up needs no network."""
-        self.listeners: list[Listener] = []
+        self._local = self._database.sqlite
         self._readers = threading.local()
+        self._lock = threading.Lock()
         self._opened: list[Connection] = []
-        self._waiting: deque[tuple[Operation, Sequence[Any], Future[list[Code]]]] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._writer = threading.Thread(target=self._write, name="replica catalog", daemon=True)
-        self._writer.start()
+        self._writer = Writer(self._database)
+        self.listeners = self._writer.listeners
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a look-up waits neither for the network nor for changes."""
+        return self._local and not self._writer.held
 
     # Changes
 
     def submit(self, operation: Operation, items: Sequence[Any]) -> Future[list[Code]]:
-        """The code of each item, once the group that they are in is on the disk."""
-        answer: Future[list[Code]] = Future()
-        with self._changed:
-            if self._closed:
-                raise ClosedError("The replica catalog is closed.")
-            self._waiting.append((operation, items, answer))
-            self._changed.notify()
-        return answer
+        """The code of each item, once they are on the disk."""
+        return self._writer.submit(operation, items)
+
+    def tell(self, operation: Operation, items: Sequence[Any], loop: Loop, answered: Answered) -> None:
+        """As ``submit``; ``answered`` is called in the event loop, which takes less than a Future."""
+        self._writer.tell(operation, items, loop, answered)
 
     def change(self, operation: Operation, items: Sequence[Any]) -> list[Code]:
         return self.submit(operation, items).result()
 
-    def _write(self) -> None:
-        connection: Connection | None = None
-        while group := self._group():
-            # whoever asked may have gone; from here on nobody can take it back
-            group = [each for each in group if each[2].set_running_or_notify_cancel()]
-            try:
-                connection = connection or self._database.connect()
-                self._commit(connection, group)
-            except Exception as error:  # noqa: BLE001 - whoever waits raises it
-                if len(group) > 1 and not isinstance(error, DatabaseUnavailableError):
-                    # one of them fails: the others are not to fail with it
-                    for each in group:
-                        self._alone(each)
-                    continue
-                for _, _, answer in group:
-                    answer.set_exception(error)
-                if connection is not None:
-                    connection.close()
-                connection = None
-        if connection is not None:
-            connection.close()
-
-    def _group(self) -> list[tuple[Operation, Sequence[Any], Future[list[Code]]]]:
-        with self._changed:
-            while not self._waiting and not self._closed:
-                self._changed.wait()
-            group: list[tuple[Operation, Sequence[Any], Future[list[Code]]]] = []
-            size = 0
-            while self._waiting and (not group or size + len(self._waiting[0][1]) <= GROUP):
-                group.append(self._waiting.popleft())
-                size += len(group[-1][1])
-            return group
-
-    def _commit(
-        self, connection: Connection, group: Sequence[tuple[Operation, Sequence[Any], Future[list[Code]]]]
-    ) -> None:
-        changes = Changes()
-        with connection.transaction():
-            codes = [operation(connection, items, changes) for operation, items, _ in group]
-        for (_, _, answer), each in zip(group, codes, strict=True):
-            answer.set_result(each)
-        for listener in self.listeners:
-            listener(changes)
-
-    def _alone(self, each: tuple[Operation, Sequence[Any], Future[list[Code]]]) -> None:
-        connection = self._database.connect()
-        try:
-            self._commit(connection, [each])
-        except Exception as error:  # noqa: BLE001 - whoever waits raises it
-            each[2].set_exception(error)
-        finally:
-            connection.close()
-
     # Reads
 
     def _read(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if self._writer.held:
+            self._writer.settle()
         for attempt in (0, 1):
             fresh = (reader := getattr(self._readers, "connection", None)) is None
             try:
@@ -132,14 +69,14 @@ class Catalog:
     def _reader(self) -> Connection:
         reader = self._database.connect()
         self._readers.connection = reader
-        with self._changed:
+        with self._lock:
             self._opened.append(reader)
         return reader
 
     def _forget(self) -> None:
         if (reader := getattr(self._readers, "connection", None)) is not None:
             del self._readers.connection
-            with self._changed, suppress(ValueError):
+            with self._lock, suppress(ValueError):
                 self._opened.remove(reader)
             reader.close()
 
@@ -158,8 +95,8 @@ class Catalog:
         own, other = COLUMNS[kind], COLUMNS[1 - kind]
         found: dict[str, list[str]] = {}
         for at in range(0, len(names), PORTION):
-            statement = f"select {own}, {other} from dai_mappings where {among(own, self.local)} order by 1, 2"
-            for name, partner in self._read(statement, listed(names[at : at + PORTION], self.local)):
+            statement = f"select {own}, {other} from dai_mappings where {among(own, self._local)} order by 1, 2"
+            for name, partner in self._read(statement, listed(names[at : at + PORTION], self._local)):
                 found.setdefault(name, []).append(partner)
         return found
 
@@ -191,8 +128,8 @@ class Catalog:
 
     def existing(self, kind: int, names: Sequence[str]) -> set[str]:
         column = COLUMNS[kind]
-        statement = f"select distinct {column} from dai_mappings where {among(column, self.local)}"
-        return {name for (name,) in self._read(statement, listed(names, self.local))}
+        statement = f"select distinct {column} from dai_mappings where {among(column, self._local)}"
+        return {name for (name,) in self._read(statement, listed(names, self._local))}
 
     def has(self, logical: str, target: str) -> bool:
         return bool(self._read("select 1 from dai_mappings where logical = ? and target = ?", logical, target))
@@ -239,8 +176,8 @@ class Catalog:
             rows = self._read(
                 "select v.key, v.kind, v.name, a.type, v.text, v.whole, v.real from dai_attribute_values v join"
                 f" dai_attributes a on a.name = v.name and a.kind = v.kind where v.kind = ? and"
-                f" {among('v.key', self.local)} order by 1, 3",
-                kind, listed(keys[at : at + PORTION], self.local),
+                f" {among('v.key', self._local)} order by 1, 3",
+                kind, listed(keys[at : at + PORTION], self._local),
             )  # fmt: skip
             found += map(_value, rows)
         return found
@@ -288,10 +225,7 @@ class Catalog:
 
     def close(self) -> None:
         """What was submitted before is written."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._writer.join()
+        self._writer.close()
         for each in self._opened:
             each.close()
         self._database.close()
