@@ -33,7 +33,7 @@ from dai.api.routes import (
     streams,
     wsctx,
 )
-from dai.api.routes.registry import changes, entries, sparql, uddi
+from dai.api.routes.registry import changes, dcat, entries, sparql, uddi, webhooks
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
@@ -60,6 +60,8 @@ ROUTERS = (
             sparql,
             changes,
             uddi,
+            webhooks,
+            dcat,
             problems,
             health,
         )

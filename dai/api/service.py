@@ -42,6 +42,7 @@ from dai.service.quotas import Quotas
 from dai.service.registry.publisher import Publisher
 from dai.service.registry.registry import Registry
 from dai.service.registry.sparql.process import Queries
+from dai.service.registry.webhooks.sender import Sender
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
@@ -164,8 +165,11 @@ class Service:
         self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
         self.registry_queries = Queries(config.registry)
         self.registry_followers = 0
+        self.webhooks: Sender | None = None
         if config.registry.store is not None:
             self.registry = Registry(config.registry)
+            if member is None or identities.number == HOME:
+                self.webhooks = Sender(self.registry, config.delivery, self._may_follow)
         self.publisher: Publisher | None = None
         if config.registry.url is not None and (member is None or identities.number == HOME):
             self.publisher = Publisher(config, self.resources)
@@ -195,6 +199,9 @@ class Service:
         name = f"{table.schema}.{table.name}" if table.schema else table.name
         rows = self.resources.named(resource).driver.statistics(name).rows
         return table.rows if rows is None else rows
+
+    def _may_follow(self, caller: Caller) -> None:
+        self.registry_policy.check("read", caller, "look into")
 
     async def _token(self, id: str) -> StoredToken | None:
         return await asyncio.get_running_loop().run_in_executor(self.control, self.store.token_of, id)
@@ -313,6 +320,8 @@ class Service:
         if self.replicas is not None:
             self.replicas.close()
         self.registry_queries.close()
+        if self.webhooks is not None:
+            self.webhooks.close()
         if self.registry is not None:
             self.registry.close()
         self._questions.shutdown(wait=False, cancel_futures=True)

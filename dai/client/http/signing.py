@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 from dai.errors import MissingDependencyError, RequestError
@@ -57,16 +58,24 @@ class Signer:
     """With the private key in a file (PEM, without a passphrase), which the service knows by ``id``."""
 
     def __init__(self, file: str | Path, id: str) -> None:
-        algorithm: type[HTTPSignatureAlgorithm]
         self._id = checked_id(id)
         key = private_key(file)
+        algorithm: type[HTTPSignatureAlgorithm]
         if isinstance(key, ed25519.Ed25519PrivateKey):
             algorithm = algorithms.ED25519
         elif isinstance(key, rsa.RSAPrivateKey):
             algorithm = algorithms.RSA_PSS_SHA512
         else:
             algorithm = algorithms.ECDSA_P256_SHA256 if key.curve.key_size == 256 else algorithms.ECDSA_P384_SHA384
-        self._algorithm = algorithm(private_key=key)
+        self._algorithm: HTTPSignatureAlgorithm = algorithm(private_key=key)
+
+    @classmethod
+    def with_secret(cls, secret: str, id: str) -> Self:
+        """With what the receiver knows as well (hmac-sha256)."""
+        signer = cls.__new__(cls)
+        signer._id = checked_id(id)
+        signer._algorithm = algorithms.HMAC_SHA256(private_key=secret.encode())  # type: ignore[no-untyped-call]
+        return signer
 
     def headers(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview | None

@@ -68,6 +68,15 @@ def put(address: Address, blocks: Blocks, media_type: str, config: DeliveryConfi
         check_status(call.connection.getresponse(), address)
 
 
+def post(
+    address: Address, body: bytes, headers: dict[str, str], config: DeliveryConfig, cancellation: Cancellation
+) -> int:
+    """The status of the answer, whose body is not read."""
+    with Call(address, config, cancellation) as call, call.translated():
+        call.connection.request("POST", address.target, body=body, headers=headers | authorization(address, config))
+        return call.connection.getresponse().status
+
+
 @contextmanager
 def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The media type and the bytes of the answer. What breaks off goes on by a range, if the answer has a strong

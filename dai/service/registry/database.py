@@ -58,6 +58,11 @@ class Change:
     parent: str | None
     audience: Audience
 
+    def told(self) -> dict[str, Any]:
+        """As those read it who follow changes."""
+        members = {name: getattr(self, name) for name in self.__slots__ if name != "audience"}
+        return {**members, "time": round(self.time, 3)}
+
 
 class Database:
     """Thread-safe. Raises DatabaseUnavailableError."""
@@ -87,6 +92,17 @@ class Database:
             raise DatabaseUnavailableError("The database of the registry cannot be reached.") from error
         if product == "sqlite" and url.database:
             os.chmod(url.database, 0o600)
+
+    def create(self, tables: sa.MetaData) -> None:
+        """Tables of others beside its own."""
+        with self._translated():
+            tables.create_all(self._engine)
+
+    @contextmanager
+    def connection(self) -> Iterator[sa.Connection]:
+        """In a transaction of its own, for tables of others."""
+        with self._translated(), self._engine.begin() as connection:
+            yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

@@ -12,7 +12,7 @@ from dai.service.registry.database import DEPRECATED, MODIFIED, PUBLISHED, RENEW
 from dai.service.registry.draft import Draft
 from dai.service.registry.entries import KINDS, METADATA, Entry, checked
 from dai.service.registry.mirror import sees
-from dai.service.registry.triples import check_rdf
+from dai.service.registry.rdf.triples import check_rdf
 
 Operation = Callable[[Draft], object]
 

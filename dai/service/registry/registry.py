@@ -18,6 +18,7 @@ from dai.service.registry import operations
 from dai.service.registry.database import Change, Database
 from dai.service.registry.draft import Draft
 from dai.service.registry.mirror import Mirror
+from dai.service.registry.webhooks.store import Webhooks
 
 T = TypeVar("T")
 FORGOTTEN = 1000
@@ -37,6 +38,7 @@ class Registry:
         assert settings.store is not None
         self.settings, self._clock = settings, clock
         self._database = Database(settings.store)
+        self.webhooks = Webhooks(self._database)
         self._lock = threading.RLock()
         number = self._database.last()
         self._mirror = Mirror(self._database.entries(), number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -56,7 +56,7 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
     first = await _changes(book, after, asked.limit)
     if best(accept, ["application/json", EVENTS]) != EVENTS:
         number = first[-1].number if first else after
-        told = [_told(each) for each in first if _is_for(each, book)]
+        told = [each.told() for each in first if _is_for(each, book)]
         return JSONAnswer({"changes": told, "number": number, "more": len(first) == asked.limit})
     if book.service.registry_followers >= MOST_FOLLOWERS:
         raise BusyError("As many follow the changes as can.", retry_after=10)
@@ -115,16 +115,5 @@ def _is_for(change: Change, book: Book) -> bool:
     return change.action != RENEWED and sees(book.caller, change.audience)
 
 
-def _told(change: Change) -> dict[str, Any]:
-    return {
-        "number": change.number,
-        "time": round(change.time, 3),
-        "action": change.action,
-        "key": change.key,
-        "kind": change.kind,
-        "parent": change.parent,
-    }
-
-
 def _event(change: Change) -> tuple[int, bytes, bytes]:
-    return change.number, change.action.encode(), orjson.dumps(_told(change))
+    return change.number, change.action.encode(), orjson.dumps(change.told())

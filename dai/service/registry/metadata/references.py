@@ -10,7 +10,7 @@ from dai.security.identity import Caller
 from dai.service.registry.entries import KINDS, METADATA, VOCABULARY, Entry, Metadata
 from dai.service.registry.metadata.documents import key_of_operation, key_of_part
 from dai.service.registry.mirror import Mirror
-from dai.service.registry.triples import about_itself
+from dai.service.registry.rdf.triples import about_itself
 from dai.service.registry.uddi.faults import Refused
 from dai.service.registry.uddi.structures import iri, key_of
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dai.config import RegistryConfig
 from dai.errors import DatabaseUnavailableError, LimitError, NotAcceptableError, ParameterError, TooLargeError
 from dai.security.identity import Caller
+from dai.service.registry.rdf.triples import oxigraph
 from dai.service.registry.sparql.worker import END, MOST_QUERY
-from dai.service.registry.triples import oxigraph
 
 SOLUTIONS = (
     "application/sparql-results+json",

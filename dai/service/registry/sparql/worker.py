@@ -23,7 +23,7 @@ from dai.security.identity import Caller
 from dai.service.registry.database import Database
 from dai.service.registry.entries import Audience, Entry
 from dai.service.registry.mirror import Mirror, sees
-from dai.service.registry.triples import graph_of, oxigraph, quads, statement
+from dai.service.registry.rdf.triples import graph_of, oxigraph, quads, statement
 
 MOST_QUERY = 100_000
 """Characters."""

@@ -81,7 +81,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
         yield key, f"{_DCTERMS}isPartOf", node(entry.parent)
     for texts, predicate in ((entry.names, _LABEL), (entry.descriptions, f"{_DCTERMS}description")):
         for text, language in texts:
-            yield key, predicate, _text(text, language)
+            yield key, predicate, text_of(text, language)
     for name, value in entry.properties.items():
         for each in listed(value):
             yield key, name if ":" in name else VOCABULARY + name, _value(each)
@@ -98,7 +98,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
                 yield at, _LABEL, literal(reference.name)
 
 
-def _text(text: str, language: str) -> Literal:
+def text_of(text: str, language: str) -> Literal:
     ox = oxigraph()
     try:
         return ox.Literal(text, language=language or None)  # type: ignore[no-any-return]

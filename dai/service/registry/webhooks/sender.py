@@ -1,0 +1,141 @@
+"""Sends changes to webhooks: ``POST`` of JSON, signed by the secret of the webhook (RFC 9421, hmac-sha256)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from dai.config import DeliveryConfig
+from dai.errors import CancelledError, DaiError, DataError, DeniedError
+from dai.perform.delivery.addresses import allowed
+from dai.perform.delivery.http import post
+from dai.security.identity import Caller
+from dai.service.registry.registry import Registry
+from dai.service.registry.webhooks.store import Webhook
+from dai.streams.cancellation import Cancellation
+
+if TYPE_CHECKING:
+    from dai.client.http.signing import Signer
+
+log = logging.getLogger("dai.registry")
+AT_ONCE, MOST_CHANGES = 4, 1000
+LOOK_SECONDS = 1.0
+"""How often changes by other processes are looked for."""
+RETRIES = 12
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Until what failed is tried again; each pause is twice the one before."""
+SECONDS, SILENCE = 20.0, 10.0
+"""That a receiver may take."""
+CLOSING_SECONDS = 3.0
+_GONE = 410
+
+
+def checked(url: str, config: DeliveryConfig) -> str:
+    """DeniedError for an address that the deployer does not allow."""
+    if allowed(url, config).scheme not in ("http", "https"):
+        raise DeniedError("Changes are sent by http and https.")
+    return url
+
+
+def signing() -> type[Signer]:
+    """MissingDependencyError where the library is not installed that signs."""
+    from dai.client.http.signing import Signer
+
+    return Signer
+
+
+class Sender:
+    """Works in threads of its own. ``may``: raises DeniedError for who may not read the registry any more."""
+
+    def __init__(self, registry: Registry, config: DeliveryConfig, may: Callable[[Caller], None]) -> None:
+        self._registry, self._webhooks, self._may = registry, registry.webhooks, may
+        self._config = replace(config, seconds=min(config.seconds, SECONDS), silence=min(config.silence, SILENCE))
+        self._calls = Cancellation()
+        self._wake, self._stopped = threading.Event(), False
+        self._due: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
+        registry.listeners.append(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            try:
+                last = self._registry.number()
+                for each in self._webhooks.all():
+                    ready = not each.stopped and each.number < last and each.id not in self._busy
+                    if ready and time.monotonic() >= self._due.get(each.id, 0.0):
+                        self._busy.add(each.id)
+                        self._pool.submit(self._serve, each)
+            except DaiError as error:
+                log.warning("webhooks could not be read", extra={"error": error.code})
+            except Exception as error:
+                log.error("webhooks failed", exc_info=error)
+            self._wake.wait(LOOK_SECONDS)
+
+    def _serve(self, webhook: Webhook) -> None:
+        try:
+            self._send(webhook)
+            self._due.pop(webhook.id, None)
+        except DaiError as error:
+            stop = isinstance(error, DeniedError | _GoneError) or webhook.failures + 1 >= RETRIES
+            self._due[webhook.id] = time.monotonic() + min(FIRST_PAUSE * 2**webhook.failures, LONGEST_PAUSE)
+            if not self._stopped:
+                with suppress(DaiError):  # then it counts as a failure less
+                    self._webhooks.failed(webhook, str(error), stop=stop)
+        except Exception as error:
+            log.error("a webhook failed", exc_info=error)
+        finally:
+            self._busy.discard(webhook.id)
+            self._wake.set()
+
+    def _send(self, webhook: Webhook) -> None:
+        """What is new for it, in one request."""
+        self._may(webhook.caller)
+        changes = self._registry.changes(webhook.number, MOST_CHANGES)
+        if changes is None:
+            number = self._registry.number()
+            self._post(webhook, {"changes": [], "number": number, "lost": True})
+        elif not changes:
+            return
+        else:
+            number = changes[-1].number
+            wanted = [each.told() for each in changes if webhook.wants(each)]
+            if wanted:
+                self._post(webhook, {"changes": wanted, "number": number})
+        self._webhooks.took(webhook, number)
+
+    def _post(self, webhook: Webhook, said: dict[str, Any]) -> None:
+        """DeniedError where the address is not allowed (any more), DataError where what is there does not take it."""
+        address = allowed(checked(webhook.url, self._config), self._config)
+        body = orjson.dumps({"webhook": webhook.id, **said})
+        headers = {"Content-Type": "application/json", "Host": urlsplit(webhook.url).netloc}
+        headers |= signing().with_secret(webhook.secret, webhook.id).headers("POST", webhook.url, headers, body)
+        status = post(address, body, headers, self._config, self._calls)
+        if status == _GONE:
+            raise _GoneError(f"{address.host!r} does not want changes any more (410).")
+        if not 200 <= status < 300:
+            raise DataError(f"{address.host!r} answered with the status {status}.")
+
+    def close(self) -> None:
+        self._stopped = True
+        self._registry.listeners.remove(self._wake.set)
+        self._wake.set()
+        self._calls.cancel(CancelledError("The service stops."))
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._thread.join(CLOSING_SECONDS)
+
+
+class _GoneError(DataError):
+    """The receiver wants no more."""
