@@ -43,6 +43,7 @@ from dai.service.registry.publisher import Publisher
 from dai.service.registry.registry import Registry
 from dai.service.registry.sparql.process import Queries
 from dai.service.registry.webhooks.sender import Sender
+from dai.service.registry.webhooks.store import Webhooks
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
@@ -165,11 +166,13 @@ class Service:
         self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
         self.registry_queries = Queries(config.registry)
         self.registry_followers = 0
-        self.webhooks: Sender | None = None
+        self.webhooks: Webhooks | None = None
+        self._sender: Sender | None = None
         if config.registry.store is not None:
             self.registry = Registry(config.registry)
+            self.webhooks = Webhooks(self.registry.database)
             if member is None or identities.number == HOME:
-                self.webhooks = Sender(self.registry, config.delivery, self._may_follow)
+                self._sender = Sender(self.registry, self.webhooks, config.delivery, self._may_follow)
         self.publisher: Publisher | None = None
         if config.registry.url is not None and (member is None or identities.number == HOME):
             self.publisher = Publisher(config, self.resources)
@@ -320,8 +323,8 @@ class Service:
         if self.replicas is not None:
             self.replicas.close()
         self.registry_queries.close()
-        if self.webhooks is not None:
-            self.webhooks.close()
+        if self._sender is not None:
+            self._sender.close()
         if self.registry is not None:
             self.registry.close()
         self._questions.shutdown(wait=False, cancel_futures=True)

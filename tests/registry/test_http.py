@@ -191,7 +191,7 @@ def test_changes_that_are_not_kept_any_more_are_gone(known: Known, served: Backg
     alice = known("alice")
     first = counts(alice)["number"]
     publish(alice, service("urn:s:a"), service("urn:s:b"))
-    with registry._database._engine.begin() as connection:
+    with registry.database._engine.begin() as connection:
         connection.exec_driver_sql(f"delete from dai_registry_changes where number <= {first + 1}")
     assert alice.get("/changes", params={"after": first}).status_code == 410
     assert alice.get("/changes", params={"after": first + 1}).status_code == 200

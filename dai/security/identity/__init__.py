@@ -30,8 +30,9 @@ METHODS = Table(
         "signature": "dai.security.identity.signatures:Signatures",
         "certificate": "dai.security.identity.certificates:Certificates",
         "xml-signature": "dai.security.identity.xml_signatures:XmlSignatures",
+        "ws-security": "dai.security.identity.ws_security:WsSecurity",
     },
-    extras=dict.fromkeys(("jwt", "signature", "certificate", "xml-signature"), "identity"),
+    extras=dict.fromkeys(("jwt", "signature", "certificate", "xml-signature", "ws-security"), "identity"),
 )
 METRICS = "/metrics"
 OPEN = frozenset({"/", "/health", "/health/live", "/health/ready"})

@@ -18,7 +18,6 @@ from dai.service.registry import operations
 from dai.service.registry.database import Change, Database
 from dai.service.registry.draft import Draft
 from dai.service.registry.mirror import Mirror
-from dai.service.registry.webhooks.store import Webhooks
 
 T = TypeVar("T")
 FORGOTTEN = 1000
@@ -37,11 +36,10 @@ class Registry:
     def __init__(self, settings: RegistryConfig, clock: Callable[[], float] = steady) -> None:
         assert settings.store is not None
         self.settings, self._clock = settings, clock
-        self._database = Database(settings.store)
-        self.webhooks = Webhooks(self._database)
+        self.database = Database(settings.store)
         self._lock = threading.RLock()
-        number = self._database.last()
-        self._mirror = Mirror(self._database.entries(), number)
+        number = self.database.last()
+        self._mirror = Mirror(self.database.entries(), number)
         self._forgotten = 0
         self.listeners: list[Callable[[], None]] = []
         """Called when something has changed, by whatever thread."""
@@ -65,15 +63,15 @@ class Registry:
 
     @contextmanager
     def _transaction(self) -> Iterator[Draft]:
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             with self._lock:
-                self._mirror.catch_up(self._database, connection)
+                self._mirror.catch_up(self.database, connection)
                 draft = Draft(self._mirror, self._clock())
                 # whoever waits for this group finds nothing whose lease has ended
                 operations.end_leases(draft)
                 yield draft
             rows, gone = draft.rows()
-            self._database.write(connection, rows, gone, draft.changes)
+            self.database.write(connection, rows, gone, draft.changes)
         if draft.changes:
             with self._lock:
                 if self._mirror.number < draft.changes[-1].number:
@@ -90,7 +88,7 @@ class Registry:
         """All entries as they are now. The registry stands still meanwhile: be brief."""
         self.settle()
         with self._lock:
-            changed = self._mirror.catch_up(self._database)
+            changed = self._mirror.catch_up(self.database)
             yield self._mirror
         if changed != []:
             self._tell()
@@ -105,18 +103,18 @@ class Registry:
     def changes(self, after: int, most: int) -> list[Change] | None:
         """Those behind a number; None where some of them are not kept any more."""
         self.settle()
-        return self._database.changes(after, most)
+        return self.database.changes(after, most)
 
     def number(self) -> int:
         """Of the last change."""
-        return self._database.last()
+        return self.database.last()
 
     def reap(self) -> None:
         """To be called regularly: ends leases, forgets old changes, and tells of what others have changed."""
         with self.reading() as mirror:
             number = mirror.number
         if number - self._forgotten >= FORGOTTEN:
-            self._database.forget()
+            self.database.forget()
             self._forgotten = number
 
     def _tell(self) -> None:
@@ -126,7 +124,7 @@ class Registry:
     def close(self) -> None:
         """What was submitted before is written."""
         self._writer.close()
-        self._database.close()
+        self.database.close()
 
 
 def _nothing(_: Draft) -> Any:

@@ -39,9 +39,10 @@ class Book:
     """The registry of this service and who asks it."""
 
     def __init__(self, service: Service, caller: Caller) -> None:
-        if service.registry is None:
+        if service.registry is None or service.webhooks is None:
             raise NotFoundError("This service has no registry.", hint="Who runs it can set store in [registry].")
         self.registry: Registry = service.registry
+        self.webhooks = service.webhooks
         self.service, self.caller = service, caller
         self.may("read", "look into")
 

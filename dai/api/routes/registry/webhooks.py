@@ -47,7 +47,7 @@ def _shown(webhook: Webhook) -> dict[str, Any]:
 
 async def _own(book: Book, id: str) -> Webhook:
     """NotFoundError for what belongs to others."""
-    for each in await book.run(book.registry.webhooks.all):
+    for each in await book.run(book.webhooks.all):
         if each.id == id and book.caller.sees(each.owner):
             return each
     raise NotFoundError(f"There is no webhook {id[:100]!r}.")
@@ -60,7 +60,7 @@ async def _own(book: Book, id: str) -> Webhook:
     response_model=None,
 )
 async def get_webhooks(book: Reading) -> Response:
-    found = [each for each in await book.run(book.registry.webhooks.all) if book.caller.sees(each.owner)]
+    found = [each for each in await book.run(book.webhooks.all) if book.caller.sees(each.owner)]
     return JSONAnswer({"webhooks": [_shown(each) for each in found]})
 
 
@@ -85,10 +85,10 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
     if asked.id:
         before = await _own(book, asked.id)
         webhook = dataclasses.replace(before, **wanted, failures=0, problem="", stopped=False)
-        await book.run(book.registry.webhooks.put, webhook)
+        await book.run(book.webhooks.put, webhook)
         return JSONAnswer(_shown(webhook))
     caller = book.caller
-    own = [each for each in await book.run(book.registry.webhooks.all) if each.owner == caller.name]
+    own = [each for each in await book.run(book.webhooks.all) if each.owner == caller.name]
     if len(own) >= MOST_OF_OWNER:
         raise QuotaError(f"{caller.name!r} has {MOST_OF_OWNER} webhooks, the most that is allowed.")
     webhook = Webhook(
@@ -100,7 +100,7 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
         number=await book.run(book.registry.number),
         **wanted,
     )
-    await book.run(book.registry.webhooks.put, webhook)
+    await book.run(book.webhooks.put, webhook)
     return JSONAnswer({**_shown(webhook), "secret": webhook.secret})
 
 
@@ -111,5 +111,5 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
     responses=answers(NotFoundError, DeniedError),
 )
 async def delete_webhook(book: Writing, asked: Annotated[Id, Query()]) -> Response:
-    await book.run(book.registry.webhooks.delete, (await _own(book, asked.id)).id)
+    await book.run(book.webhooks.delete, (await _own(book, asked.id)).id)
     return Response(status_code=204)

@@ -20,7 +20,7 @@ from dai.perform.delivery.addresses import allowed
 from dai.perform.delivery.http import post
 from dai.security.identity import Caller
 from dai.service.registry.registry import Registry
-from dai.service.registry.webhooks.store import Webhook
+from dai.service.registry.webhooks.store import Webhook, Webhooks
 from dai.streams.cancellation import Cancellation
 
 if TYPE_CHECKING:
@@ -56,8 +56,10 @@ def signing() -> type[Signer]:
 class Sender:
     """Works in threads of its own. ``may``: raises DeniedError for who may not read the registry any more."""
 
-    def __init__(self, registry: Registry, config: DeliveryConfig, may: Callable[[Caller], None]) -> None:
-        self._registry, self._webhooks, self._may = registry, registry.webhooks, may
+    def __init__(
+        self, registry: Registry, webhooks: Webhooks, config: DeliveryConfig, may: Callable[[Caller], None]
+    ) -> None:
+        self._registry, self._webhooks, self._may = registry, webhooks, may
         self._config = replace(config, seconds=min(config.seconds, SECONDS), silence=min(config.silence, SILENCE))
         self._calls = Cancellation()
         self._wake, self._stopped = threading.Event(), False

@@ -1,0 +1,106 @@
+"""What the methods share that verify XML Signature: the keys by which documents may be signed, and the parts of a
+signature, each in the one form that counts. ``check`` and what uses it raise ValueError for any other."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from lxml import etree
+from signxml.algorithms import DigestAlgorithm, SignatureMethod
+from signxml.exceptions import SignXMLException
+
+from dai.config.identity import SignaturesConfig
+from dai.errors import ConfigurationError
+from dai.security.identity import Caller
+from dai.security.identity.keys import PublicKey, caller_of, public_key
+
+DS = "http://www.w3.org/2000/09/xmldsig#"
+EXCLUSIVE = "http://www.w3.org/2001/10/xml-exc-c14n#"
+_RSA = frozenset(
+    getattr(SignatureMethod, name.format(bits)) for name in ("RSA_SHA{}", "SHA{}_RSA_MGF1") for bits in (256, 384, 512)
+)
+_ECDSA = frozenset(getattr(SignatureMethod, f"ECDSA_SHA{bits}") for bits in (256, 384, 512))
+DIGESTS = frozenset({DigestAlgorithm.SHA256, DigestAlgorithm.SHA384, DigestAlgorithm.SHA512})
+UNREADABLE = (
+    SignXMLException, InvalidSignature, etree.LxmlError, ValueError, TypeError, KeyError, AttributeError,
+    NotImplementedError, RecursionError, OverflowError, UnsupportedAlgorithm,
+)  # fmt: skip
+"""What libraries of XML, base64 and keys raise for what others wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    id: str
+    caller: Caller
+    certificate: x509.Certificate
+    """The key as the library takes it."""
+    methods: frozenset[SignatureMethod]
+
+
+class Keys:
+    """Those of the store that can sign documents, by their ids and by the public keys (DER)."""
+
+    def __init__(self, signatures: SignaturesConfig, method: str) -> None:
+        """ConfigurationError without any."""
+        self.by_id: dict[str, Key] = {}
+        self.by_public: dict[bytes, Key] = {}
+        for id, each in signatures.keys.items():
+            public = public_key(id, each)
+            if isinstance(public, ed25519.Ed25519PublicKey):
+                continue
+            methods = _RSA if isinstance(public, rsa.RSAPublicKey) else _ECDSA
+            key = Key(id, caller_of(each, method), _wrapped(public), methods)
+            self.by_id[id] = self.by_public[encoded(public)] = key
+        if not self.by_id:
+            raise ConfigurationError(
+                f'identity.methods has "{method}", but no key of identity.signatures.keys can sign documents.',
+                hint="Keys of P-256, P-384 and RSA can, Ed25519 cannot.",
+            )
+
+
+def check(holds: bool) -> None:
+    if not holds:
+        raise ValueError("it has another form")
+
+
+def children_of(element: etree._Element, names: tuple[str, ...], more: str = "") -> list[etree._Element]:
+    """The children, which have these names in this order; and behind them some of the name ``more``."""
+    children = list(element)
+    wanted = [f"{{{DS}}}{name}" for name in names]
+    check([each.tag for each in children[: len(wanted)]] == wanted)
+    check(all(more and each.tag == f"{{{DS}}}{more}" for each in children[len(wanted) :]))
+    return children
+
+
+def reference(element: etree._Element, uri: str, before: tuple[str, ...]) -> None:
+    transforms, digest, value = children_of(element, ("Transforms", "DigestMethod", "DigestValue"))
+    check(element.get("URI") == uri and len(digest) == 0 and len(value) == 0)
+    *others, last = children_of(transforms, (), "Transform")
+    check(tuple(each.get("Algorithm") for each in others) == before and not any(map(len, others)))
+    exclusive(last)
+
+
+def exclusive(method: etree._Element) -> None:
+    """Exclusive canonicalisation without comments; it may list prefixes, which values use."""
+    check(method.get("Algorithm") == EXCLUSIVE and len(method) < 2)
+    check(all(each.tag == f"{{{EXCLUSIVE}}}InclusiveNamespaces" and len(each) == 0 for each in method))
+
+
+def encoded(key: object) -> bytes:
+    check(isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey))
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+
+
+def _wrapped(key: PublicKey) -> x509.Certificate:
+    """A certificate of the key, which the library asks for; nobody trusts it, nor who signs it."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a key of the configuration")])
+    builder = x509.CertificateBuilder(name, name, key, 1)
+    began, ends = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2000, 9999))
+    builder = builder.not_valid_before(began).not_valid_after(ends)
+    return builder.sign(ec.generate_private_key(ec.SECP256R1()), SHA256())
