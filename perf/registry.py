@@ -59,11 +59,11 @@ KINDS = ("publish", "inquire", "inquire by metadata", "inquire by metadata in JS
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 _SERVICE = (
     '<save_service xmlns="urn:uddi-org:api_v2" generic="2.0"><businessService serviceKey="" businessKey="">'
-    "<name>Service {0}</name><description>measured</description><bindingTemplates>"
+    "<name>Service {0:06}</name><description>measured</description><bindingTemplates>"
     '<bindingTemplate bindingKey="" serviceKey=""><accessPoint URLType="http">http://host/{0}</accessPoint>'
     "</bindingTemplate></bindingTemplates></businessService></save_service>"
 )
-_FIND = '<find_service xmlns="urn:uddi-org:api_v2" generic="2.0"><name>Service {0}</name></find_service>'
+_FIND = '<find_service xmlns="urn:uddi-org:api_v2" generic="2.0"><name>Service {0:06}</name></find_service>'
 _BY_METADATA = (
     '<find_service xmlns="http://www.grimoires.org/metadata.xsd" generic="2.0"><metadataQueryBag><metadataQuery>'
     f"<metadataType>{TYPE}</metadataType><metadataValue><stringValue>subject {{0}}</stringValue></metadataValue>"
@@ -145,7 +145,7 @@ class Client:
             for each in range(at, min(at + 1000, last)):
                 key, said = f"urn:bulk:{each}", {"type": TYPE, "value": f"subject {each}"}
                 entries += [
-                    {"key": key, "kind": "service", "name": f"Service {each}", "description": "of the measurement"},
+                    {"key": key, "kind": "service", "name": f"Service {each:06}", "description": "of the measurement"},
                     {"key": f"{key}:m", "kind": "metadata", "parent": key, "metadata": said},
                 ]
             self.ask("POST", "/entries", orjson.dumps({"entries": entries}))

@@ -25,7 +25,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
         "policy": {"read": ["*"], "write": ["alice", "bob", "root"]},
     }
     identity = {"methods": ["token"], "wrong_seconds": 0.0}
-    with background(configured(directory, {}, identity=identity, registry=registry)) as running:
+    delivery = {"urls": ["http://127.0.0.1:9/hook"]}
+    with background(configured(directory, {}, identity=identity, registry=registry, delivery=delivery)) as running:
         yield running
 
 

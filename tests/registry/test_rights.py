@@ -7,6 +7,7 @@ import pytest
 
 from dai.api.app import create_app
 from dai.api.server.serve import Background
+from dai.service.registry.webhooks.store import Webhook
 from tests.registry.conftest import Known, publish, service
 
 pytestmark = pytest.mark.server
@@ -38,11 +39,21 @@ OPERATIONS: dict[tuple[str, str], tuple[set[str], dict[str, Any]]] = {
     ("GET", "/sparql"): (READ, {"params": {"query": ASK}}),
     ("POST", "/sparql"): (READ, {"content": ASK, "headers": {"Content-Type": "application/sparql-query"}}),
     ("GET", "/changes"): (READ, {}),
+    ("GET", "/dcat"): (READ, {}),
+    ("GET", "/webhooks"): (READ, {}),
+    ("POST", "/webhooks"): (WRITE, {"json": {"url": "http://127.0.0.1:9/hook"}}),
+    ("DELETE", "/webhooks"): (OWN, {"params": {"id": "hers"}}),
     ("GET", "/uddi/xml.xsd"): (READ, {}),
     ("GET", "/uddi/{part}"): (READ, {}),
     ("POST", "/uddi/{part}"): (OWN, {"content": UDDI, "headers": {"Content-Type": "text/xml"}}),
 }
 """Whom each is for, and a request that does it. A new operation says so here."""
+
+
+HERS = Webhook(
+    id="hers", owner="alice", groups=[], administrator=False, url="http://127.0.0.1:9/hook", secret="s", kinds=["none"],
+    actions=[], prefix="", number=0,
+)  # fmt: skip
 
 
 def test_every_operation_has_a_rule() -> None:
@@ -61,7 +72,10 @@ def test_every_operation(served: Background, known: Known, operation: tuple[str,
     granted, request = OPERATIONS[operation]
     registry = served.service.registry
     assert registry is not None
+    webhooks = served.service.webhooks
+    assert webhooks is not None
     for who in CALLERS:
+        webhooks.put(HERS)
         known("root").delete("/entries", params=KEY)
         publish(known("alice"), service("urn:s:a"))
         number = registry.number()
@@ -69,10 +83,12 @@ def test_every_operation(served: Background, known: Known, operation: tuple[str,
         answer = known(who).request(method, f"{served.url}/registry{path}", **request)
         if who in granted:
             assert answer.is_success, (who, answer.text)
-            assert (registry.number() == number) is (method == "GET" or path == "/sparql")
+            assert (registry.number() == number) is (method == "GET" or path in ("/sparql", "/webhooks"))
         else:
             soap = "uddi" in path and who in READ
             refusal = 401 if who == "nobody" else 500 if soap else 403
+            if (method, path) == ("DELETE", "/webhooks") and who in WRITE:
+                refusal = 404  # what is anothers is not there
             assert answer.status_code == refusal, (who, answer.text)
             assert not soap or "E_userMismatch" in answer.text
             assert registry.number() == number

@@ -7,6 +7,7 @@ number learns the rest from there. Writers take turns on the row that holds the 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -90,8 +91,10 @@ class Database:
                 connection.execute(_last.insert().from_select(["number"], missing))
         except SQLAlchemyError as error:
             raise DatabaseUnavailableError("The database of the registry cannot be reached.") from error
+        self._looking: _Looking | None = None
         if product == "sqlite" and url.database:
             os.chmod(url.database, 0o600)
+            self._looking = _Looking(self._engine)
 
     def create(self, tables: sa.MetaData) -> None:
         """Tables of others beside its own."""
@@ -114,9 +117,9 @@ class Database:
     def write(
         self, connection: sa.Connection, rows: Sequence[Row], gone: Sequence[str], what: Sequence[Change]
     ) -> None:
-        """``gone``: keys without an entry any more."""
-        keys = [{"this": each} for each in (*gone, *(key for key, _, _ in rows))]
-        if keys:
+        """``gone``: keys without an entry any more, or with another."""
+        if gone:
+            keys = [{"this": each} for each in gone]
             connection.execute(_entries.delete().where(_entries.c.key == sa.bindparam("this")), keys)
         if rows:
             values = [{"key": key, "expires": expires, "entry": entry} for key, expires, entry in rows]
@@ -126,6 +129,8 @@ class Database:
             connection.execute(_last.update().values(number=what[-1].number))
 
     def last(self, connection: sa.Connection | None = None) -> int:
+        if connection is None and self._looking is not None:
+            return self._looking.number()
         return int(self._all(sa.select(_last.c.number), connection)[0][0])
 
     def entries(self, keys: Iterable[str] | None = None, connection: sa.Connection | None = None) -> Iterator[Entry]:
@@ -166,7 +171,32 @@ class Database:
             raise DatabaseUnavailableError("The database of the registry did not carry that out.") from error
 
     def close(self) -> None:
+        if self._looking is not None:
+            self._looking.close()
         self._engine.dispose()
+
+
+class _Looking:
+    """Looks for the number of the last change in SQLite, before each answer: by a connection of its own, past all that
+    SQLAlchemy does for one statement, which takes ten times as long."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._connection = engine.raw_connection()
+        self._lock = threading.Lock()
+
+    def number(self) -> int:
+        with self._lock:
+            try:
+                cursor = self._connection.cursor()
+                cursor.execute(f"select number from {_last.name}")
+                ((number,),) = cursor.fetchall()
+                return int(number)
+            except Exception as error:
+                raise DatabaseUnavailableError("The database of the registry cannot be read.") from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
 
 
 def _durable(connection: Any, _: Any) -> None:

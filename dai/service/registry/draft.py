@@ -100,6 +100,6 @@ class Draft:
         del self.changes[changes:]
 
     def rows(self) -> tuple[list[Row], list[str]]:
-        """To be written, and the keys of what is gone."""
+        """To be written, and the keys of what is gone or in whose place that comes."""
         rows = [(key, each.expires, each.to_bytes().decode()) for key, each in self.staged.items() if each is not None]
-        return rows, [key for key, each in self.staged.items() if each is None]
+        return rows, [key for key in self.staged if key in self._mirror.entries]

@@ -133,7 +133,10 @@ class Vocabulary:
         """The element with its namespace, for the body of an envelope."""
         written = self.write(name, value)
         if self.qualified:
-            space = f' xmlns="{self.namespace}" xmlns:{self.prefix}="{self.namespace}"'
+            space = f' xmlns="{self.namespace}"'
+            if any(each[0] == ":" for element in self.elements.values() for each in element.attributes):
+                # only then: Axis calls elements by the prefix where there is one, and UDDI4J does not know them
+                space += f' xmlns:{self.prefix}="{self.namespace}"'
             return f"<{name}{space}{written[len(name) + 1 :]}"
         outer = f"{self.prefix}:{name}"
         return f'<{outer} xmlns:{self.prefix}="{self.namespace}"{written[len(name) + 1 : -len(name) - 1]}{outer}>'
