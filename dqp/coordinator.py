@@ -20,12 +20,15 @@ from functools import partial
 
 import pyarrow as pa
 
+from dai.config import Meaning
 from dai.drivers import Driver
+from dai.drivers.sql.meanings import with_meanings
 from dai.errors import DataError, DeniedError, LimitError, NotFoundError, StatementError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.tracing import ending
 from dqp.algebra.functions import MOMENTS
+from dqp.algebra.meanings import meanings_of
 from dqp.algebra.operators import Names, Operator, identifiers
 from dqp.binding import marks
 from dqp.binding.binder import Bound, bind
@@ -83,6 +86,8 @@ class Planned:
     probe: top_n.Probe | None
     seconds: Mapping[str, float]
     rows: Sequence[float] | None = None
+    meanings: Sequence[Meaning] = ()
+    """Of the columns; none: nobody knows any."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Coordinator:
         probe = top_n.probe_for(tree, context)
         seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
         rows = expected(tree, context) if bound.reusable and is_reusable(bound.tree, context) else None
-        return Planned(sql, bound, tree, context, probe, seconds, rows)
+        return Planned(sql, bound, tree, context, probe, seconds, rows, meanings_of(bound.tree))
 
     def _optimised(self, tree: Operator, cancellation: Cancellation | None) -> tuple[Operator, Context]:
         context = Context(
@@ -337,7 +342,8 @@ class Coordinator:
         stream = running.stream
         close = partial(_finish, stream, execution)
         rows = _finishing(stream, execution, planned.sql, partial(self._learn, running, begin))
-        return replace(running, stream=Stream(stream.schema, rows, close))
+        schema = with_meanings(stream.schema, planned.meanings) if planned.meanings else stream.schema
+        return replace(running, stream=Stream(schema, rows, close))
 
     def _learn(self, running: Running, begin: float) -> None:
         """From a query that ended, what its next plan may know."""

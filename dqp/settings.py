@@ -134,8 +134,8 @@ class FederationSettings:
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows; ``replica_service`` says where copies of logical tables are. ``functions``: operation
-    calls by name, as they are configured; relative paths in them count from ``base``. ``token``: what the evaluators
-    know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
+    calls by name, as they are configured; relative paths in them count from ``base``. ``columns``: what columns mean,
+    by ``alias.table.column``. ``token``: what the evaluators know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
     ``tls``: how it speaks with evaluators and sources. ``callers``: whether sources are asked by the right of the
     federation (``own``) or of the caller (``forward``, ``exchange``: where tokens are exchanged)."""
 
@@ -159,6 +159,7 @@ class FederationSettings:
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replica_service: ReplicaServiceSettings | None = None
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    columns: Mapping[str, config.Meaning] = field(default_factory=dict)
     base: Path = Path()
 
     @property
@@ -254,7 +255,7 @@ def parse(
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
-    parts = ("sources", "views", "replicas", "functions", "tls", "exchange")
+    parts = ("sources", "views", "replicas", "functions", "columns", "tls", "exchange")
     plain = {key: value for key, value in document.items() if key not in parts}
     if "replica_service" in plain:
         raise ConfigurationError(f"{dot}replica_service is no key.", hint=f"Set url in [{dot}replicas].")
@@ -284,6 +285,7 @@ def parse(
         views=_views(document.get("views", {}), f"{dot}views"),
         replicas=_replicas(copied, f"{dot}replicas", aliases),
         replica_service=_replica_service(said, f"{dot}replicas", aliases, base, environment),
+        columns=config.columns(document.get("columns", {}), f"{dot}columns", base, least=2),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
     )
 

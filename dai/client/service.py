@@ -302,10 +302,15 @@ def _full(table: Mapping[str, Any]) -> str:
 
 
 def _described(table: Mapping[str, Any]) -> str:
-    columns = ", ".join(f"{column['name']} {column['type']}" for column in table.get("columns", []))
+    columns = ", ".join(map(_column, table.get("columns", [])))
     rows = table.get("rows")
     estimate = f" (about {rows:,} rows)" if isinstance(rows, int) else ""
     return f"{_full(table)}{estimate}: {columns}"
+
+
+def _column(column: Mapping[str, Any]) -> str:
+    meant = ", ".join(str(column[name]) for name in ("unit", "ucd", "quantity") if column.get(name))
+    return f"{column['name']} {column['type']}" + (f" [{meant}]" if meant else "")
 
 
 def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str | None) -> Result:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 
+from dai.config.columns import Meaning, columns
 from dai.config.service import ServiceConfig, TlsConfig
 from dai.config.values import POSITIVE, database_url, secret, section
 from dai.errors import ConfigurationError
@@ -50,7 +51,8 @@ class ResourceConfig:
 
     ``collections``: the database that stores them, a file of SQLite or a URL of SQLite or PostgreSQL. ``replicas``:
     URLs of databases with the same data, for sqlResilient; a ``password`` is that of all. ``roles``: a file that says
-    which user of the database a caller is; its passwords may refer to the ``environment``.
+    which user of the database a caller is; its passwords may refer to the ``environment``. ``columns``: what columns
+    mean, by ``table.column``.
     ``url`` holds the password once ``password`` was resolved: it is never printed.
     """
 
@@ -67,6 +69,7 @@ class ResourceConfig:
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
     policy: PolicyConfig | None = None
+    columns: Mapping[str, Meaning] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -138,7 +141,8 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     where = f"resources.{name}"
     value, policy = dict(value), policy_of(value, where, base)
     value.pop("policy", None)
-    fixed = {"name": name, "policy": policy, "environment": environment}
+    said = columns(value.pop("columns", {}), f"{where}.columns", base)
+    fixed = {"name": name, "policy": policy, "columns": said, "environment": environment}
     resource: ResourceConfig = section(ResourceConfig, where, value, base, **fixed)
     kinds = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
     if len(kinds) != 1:
@@ -146,6 +150,8 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
         raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
     if resource.roles is not None and resource.url is None:
         raise ConfigurationError(f"{where}.roles is for a database (url).", hint="Remove it.")
+    if said and resource.url is None:
+        raise ConfigurationError(f"{where}.columns is for a database (url).", hint="Remove it.")
     password = None
     if resource.password is not None:
         password = secret(resource.password, f"{where}.password", environment, base)

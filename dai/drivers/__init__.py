@@ -12,7 +12,7 @@ parameters or tables are given) and are always bound by the database, never past
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from dai.drivers.connections.pool import Limit
 from dai.drivers.published import Published
+from dai.drivers.sql.meanings import Meanings, Meant
 from dai.drivers.sql.parameters import Parameters, Placed, placed
 from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.drivers.statements import SYSTEMS, statement
@@ -66,7 +67,8 @@ class DriverOptions:
 class Column:
     """``type`` is the source's own type name, ``arrow`` the Arrow type a query of the column gives. ``collation``: by
     what the source compares texts of the column; None where that is their bytes, as far as the driver can tell
-    (MariaDB and MySQL: always the name, whose first part is the character set)."""
+    (MariaDB and MySQL: always the name, whose first part is the character set). ``unit``, ``ucd``, ``quantity`` as in
+    ``dai.config.Meaning``: said by others than the database."""
 
     name: str
     type: str
@@ -79,6 +81,9 @@ class Column:
     autoincrement: bool = False
     comment: str | None = None
     collation: str | None = None
+    unit: str | None = None
+    ucd: str | None = None
+    quantity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +224,8 @@ class Driver(ABC):
     syntax: Syntax = STANDARD
     role: ClassVar[str | None] = None
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
+    comments: ClassVar[bool] = True
+    """Whether the database has comments of columns."""
     replicas: tuple[Driver, ...] = ()
     """Databases with the same data, in the order in which they are asked."""
 
@@ -232,6 +239,11 @@ class Driver(ABC):
         """Whether it is a federation that asks its sources for its callers, and so has ``of``
         (``dai.service.resources.VIRTUAL``)."""
         return False
+
+    @cached_property
+    def meanings(self) -> Meanings:
+        """What is said about the columns of its tables."""
+        return Meanings(self)
 
     @cached_property
     def published(self) -> Published:
@@ -318,6 +330,15 @@ class Driver(ABC):
     @abstractmethod
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """Tables and views whose name, or ``schema.name``, matches the SQL LIKE pattern; system tables left out."""
+
+    def described(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        """``tables``, with what others say about their columns."""
+        return self.meanings.on(self.tables(pattern))
+
+    def meant(self, sql: str, hidden: Collection[str] = ()) -> Meant | None:
+        """What the columns of a query's result mean; None: nothing that is known, or ``query`` says it itself.
+        ``hidden``: the names of its query-scoped tables. May ask the database, once in a while."""
+        return self.meanings.of(sql, hidden)
 
     @abstractmethod
     def statistics(self, table: str) -> Statistics:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from dai.drivers import NO_TABLES, CallResult, Driver, Session, Statistics, TableInfo
+from dai.drivers.sql.meanings import Meant
 from dai.drivers.sql.query_tables import Tables
 from dai.errors import NotAQueryError, NotFoundError, ParameterError
 from dai.streams.cancellation import Cancellation
@@ -28,6 +29,10 @@ class Virtual(Driver):
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
         raise ParameterError(f"{self.called} has no stored procedures.", hint=self.instead)
+
+    def meant(self, sql: str, hidden: Collection[str] = ()) -> Meant | None:
+        """It says itself what its columns mean, or has none."""
+        return None
 
     def pool_state(self) -> dict[str, int]:
         """It has no connections to a database of its own."""

@@ -141,7 +141,7 @@ class Resource:
         with self._lock:
             if not fresh and (known := self.known_schema(pattern)) is not None:
                 return known
-            tables = [dataclasses.asdict(table) for table in self.driver.tables(pattern)]
+            tables = [dataclasses.asdict(table) for table in self.driver.described(pattern)]
             etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]
             if len(self._schemas) > 100:
                 self._schemas.clear()
@@ -364,6 +364,8 @@ def _driver(config: ResourceConfig, limits: Sequence[Limit | None] = (), user: D
         for url, limit in zip_longest((config.url, *config.replicas), limits)
     )
     driver.replicas = tuple(replicas)
+    for each in (driver, *replicas):
+        each.meanings.configured = config.columns
     return driver
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from dai.config import Meaning
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import ColumnStatistics, ForeignKey, Statistics, TableInfo
+from dai.drivers.sql.meanings import NOTHING, meaning
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 from dqp.algebra import types
@@ -49,7 +51,11 @@ class Column:
     """Its name in the source; None if that is ``name``."""
     common: tuple[tuple[Any, float], ...] = ()
     """Values that many rows have, and the part of the rows that each has."""
-    comment: str | None = None
+    meaning: Meaning = NOTHING
+
+    @property
+    def comment(self) -> str | None:
+        return self.meaning.description
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +180,10 @@ def table_of(
     statistics: Statistics,
     replicas: tuple[Replica, ...] = (),
     common: Mapping[str, tuple[tuple[Any, float], ...]] = NONE,
+    said: Mapping[str, Meaning] = NONE,
 ) -> Table:
-    """The table of a source with the source's statistics. ``common``: values that many rows have, by column."""
+    """The table of a source with the source's statistics. ``common``: values that many rows have, by column;
+    ``said``: what the federation says of columns, by ``alias.table.column``."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
     by_name = named(info.columns)
@@ -212,7 +220,7 @@ def table_of(
                 width=width,
                 collation=each.collation,
                 common=common.get(each.name, ()),
-                comment=each.comment,
+                meaning=_meaning(alias, info, each, said),
             )
         )
     nullable = {each.name for each in infos if each.nullable}
@@ -237,6 +245,14 @@ def table_of(
         replicas=replicas,
         comment=info.comment,
     )
+
+
+def _meaning(alias: str, info: TableInfo, column: ColumnInfo, said: Mapping[str, Meaning]) -> Meaning:
+    if not said:
+        return meaning(column)
+    names = (f"{alias}.{info.schema}.{info.name}.{column.name}", f"{alias}.{info.name}.{column.name}")
+    first, second = (said.get(name, NOTHING) for name in names)
+    return first.or_else(second).or_else(meaning(column))
 
 
 def _span(info: TableInfo, statistics: Statistics) -> float:

@@ -234,7 +234,7 @@ class Catalog:
         if known is not None and same and known[2].replicas == replicas:
             return known[2]
         common = statistics.common if isinstance(statistics, Sampled) else NONE
-        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas, common)
+        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas, common, self.settings.columns)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
         return table

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dai.config import Meaning
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import DaiError, StatementError
@@ -34,9 +35,13 @@ TABLES = pa.schema(
         ("types", _LISTED),
         ("comment", pa.string()),
         ("comments", _LISTED),
+        ("units", _LISTED),
+        ("ucds", _LISTED),
+        ("quantities", _LISTED),
     ]
 )
-"""Of ``SHOW TABLES``. ``rows`` is an estimate; ``types`` and ``comments`` go with ``columns``, in order."""
+"""Of ``SHOW TABLES``. ``rows`` is an estimate; ``types`` and what stands behind the comment go with ``columns``, in
+order."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,14 @@ def tables(catalog: Catalog) -> pa.Table:
     """Every table of every source that answers, the views and the uploads; the last two have no source."""
     rows = []
     for each in catalog.tables():
-        named = [(column.name, column.type.lower(), column.comment) for column in each.columns]
+        named = [(column.name, column.type.lower(), column.meaning) for column in each.columns]
         rows.append(_row(each.source, _name(each), int(each.rows), named, each.comment))
     for view, shape in catalog.shapes_of_views().items():
-        rows.append(_row(None, view, None, [(name, type.lower(), None) for name, type in shape]))
+        rows.append(_row(None, view, None, [(name, type.lower(), Meaning()) for name, type in shape]))
     for upload, table in catalog.uploads.tables.items():
-        columns = [(each.name, types.duckdb_type(each.type).lower(), None) for each in table.schema]
+        columns = [
+            (each.name, types.duckdb_type(each.type).lower(), Meaning.of(each.metadata)) for each in table.schema
+        ]
         rows.append(_row(None, upload, table.num_rows, columns))
     return pa.Table.from_pylist(rows, TABLES)
 
@@ -92,11 +99,12 @@ def _row(
     source: str | None,
     name: str,
     rows: int | None,
-    columns: Sequence[tuple[str, str, str | None]],
+    columns: Sequence[tuple[str, str, Meaning]],
     comment: str | None = None,
 ) -> dict[str, Any]:
-    names, kinds, comments = zip(*columns, strict=True) if columns else ((), (), ())
-    values = (source, name, rows, names, kinds, comment, comments)
+    names, kinds, meanings = zip(*columns, strict=True) if columns else ((), (), ())
+    meant = ([getattr(each, word) for each in meanings] for word in ("description", "unit", "ucd", "quantity"))
+    values = (source, name, rows, names, kinds, comment, *meant)
     return dict(zip(TABLES.names, values, strict=True))
 
 
@@ -112,6 +120,10 @@ def described(catalog: Catalog, path: Sequence[str], shape: Shape) -> pa.Table:
         "key": ["PRI" if name in keys else None for name, _ in shape],
         "source_type": [known[name].source_type if name in known else None for name, _ in shape],
         "comment": [known[name].comment if name in known else None for name, _ in shape],
+        **{
+            word: [getattr(known[name].meaning, word) if name in known else None for name, _ in shape]
+            for word in ("unit", "ucd", "quantity")
+        },
     }
     return pa.table({name: pa.array(values, pa.string()) for name, values in rows.items()})
 

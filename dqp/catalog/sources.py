@@ -133,7 +133,7 @@ class DriverSource(Source):
         return self._dialect
 
     def tables(self) -> tuple[TableInfo, ...]:
-        return self.driver.tables()
+        return self.driver.described()
 
     def statistics(self, table: str) -> Statistics:
         return self.driver.statistics(table)

@@ -102,7 +102,11 @@ def _written(text: str, path: Path) -> None:
 def run_tables(arguments: argparse.Namespace) -> int:
     with _connected(arguments) as lab:
         rows = [
-            [f"{each['source']}.{each['table']}" if each["source"] else each["table"], each["rows"], each["columns"]]
+            [
+                f"{each['source']}.{each['table']}" if each["source"] else each["table"],
+                each["rows"],
+                [f"{name} [{unit}]" if unit else name for name, unit in zip(each["columns"], each["units"], strict=True)],
+            ]
             for each in lab.tables().to_pylist()
         ]
         lines = [[name, "" if count is None else f"{count:,}", ", ".join(columns)] for name, count, columns in rows]

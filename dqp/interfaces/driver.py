@@ -297,7 +297,14 @@ def _described(table: Table) -> TableInfo:
         kind=table.kind,
         columns=tuple(
             ColumnInfo(
-                each.name, each.source_type, str(types.arrow_type(each.type)), each.nullable, comment=each.comment
+                each.name,
+                each.source_type,
+                str(types.arrow_type(each.type)),
+                each.nullable,
+                comment=each.meaning.description,
+                unit=each.meaning.unit,
+                ucd=each.meaning.ucd,
+                quantity=each.meaning.quantity,
             )
             for each in table.columns
         ),

@@ -57,7 +57,7 @@ class Listing(Tabular):
 
     def __repr__(self) -> str:
         rows = [
-            [_name(each), _count(each), ", ".join(name for name, _, _ in _columns(each)), each["comment"] or ""]
+            [_name(each), _count(each), ", ".join(map(_with_unit, _columns(each))), each["comment"] or ""]
             for each in self._table.to_pylist()
         ]
         return "\n".join(lines(["table", "rows", "columns", "comment"], rows, right=[1])) if rows else "<no tables>"
@@ -78,14 +78,25 @@ def _count(row: Mapping[str, Any]) -> str:
     return "" if row["rows"] is None else f"{row['rows']:,}"
 
 
-def _columns(row: Mapping[str, Any]) -> Iterable[tuple[str, str, str | None]]:
-    return zip(row["columns"], row["types"], row["comments"], strict=True)
+def _columns(row: Mapping[str, Any]) -> Iterable[Mapping[str, str | None]]:
+    names = ("columns", "types", "comments", "units", "ucds", "quantities")
+    return (dict(zip(names, each, strict=True)) for each in zip(*(row[name] for name in names), strict=True))
+
+
+def _with_unit(column: Mapping[str, str | None]) -> str:
+    return f"{column['columns']} [{column['units']}]" if column["units"] else str(column["columns"])
+
+
+def _about(column: Mapping[str, str | None]) -> str:
+    """Of a column, behind its name."""
+    meant = ", ".join(str(column[name]) for name in ("units", "ucds", "quantities") if column[name])
+    comment = f" – {column['comments']}" if column["comments"] else ""
+    return f"{column['types']}{f' [{meant}]' if meant else ''}{comment}"
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     columns = [
-        f"{html.escape(name)} <small>{html.escape(kind)}{f' – {html.escape(comment)}' if comment else ''}</small>"
-        for name, kind, comment in _columns(row)
+        f"{html.escape(str(each['columns']))} <small>{html.escape(_about(each))}</small>" for each in _columns(row)
     ]
     texts = (html.escape(_name(row)), _count(row), "<br>".join(columns), html.escape(row["comment"] or ""))
     return [f'<td style="text-align:left;vertical-align:top">{each}</td>' for each in texts]

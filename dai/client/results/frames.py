@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dai.config import Meaning
 from dai.errors import MissingDependencyError
 from dai.formats.values.text import is_numeric_text
 
@@ -20,9 +21,13 @@ _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")
 
 
 def to_pandas(read: Callable[[], pa.Table], exact: bool, **options: Any) -> Any:
-    """A pandas DataFrame. Decimals without a declared precision, which travel as text, are DOUBLE unless ``exact``."""
+    """A pandas DataFrame. Decimals without a declared precision, which travel as text, are DOUBLE unless ``exact``.
+    ``attrs`` has what columns mean, by their names."""
     needed("pandas")
-    return _each(read(), partial(_for_pandas, exact)).to_pandas(**options)
+    table = read()
+    frame = _each(table, partial(_for_pandas, exact)).to_pandas(**options)
+    frame.attrs.update({each.name: said for each in table.schema if (said := dict(Meaning.of(each.metadata).said))})
+    return frame
 
 
 def to_polars(read: Callable[[], pa.Table], exact: bool) -> Any:

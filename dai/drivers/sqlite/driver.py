@@ -153,6 +153,7 @@ class SQLite(PooledDriver[_Connection]):
 
     dialect = "sqlite"
     syntax = SYNTAX
+    comments = False
 
     def __init__(self, path: Path, options: DriverOptions, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
         super().__init__(options)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dai.config import Meaning
 from dai.errors import DataError, EncodingError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import TEXT_BYTES, byte_view, ramped, text_blocks
@@ -70,6 +71,7 @@ def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str
         parts.append(f"<?arrow-schema {base64.b64encode(wanted.serialize()).decode()}?>\n")
     parts.append(f"<column-count>{len(columns)}</column-count>\n")
     parts += [_definition(index, column) for index, column in enumerate(safe, 1)]
+    parts += [_meaning(index, said) for index, each in enumerate(schema, 1) if (said := Meaning.of(each.metadata).said)]
     parts.append("</metadata>\n")
     return DECLARATION + "".join(parts).encode() + DATA
 
@@ -135,6 +137,12 @@ def _definition(index: int, column: Column) -> str:
     )
     inner = "".join(f"<{name}>{value}</{name}>" for name, value in members)
     return f"<column-definition>{inner}</column-definition>\n"
+
+
+def _meaning(index: int, said: Mapping[str, str]) -> str:
+    """A processing instruction: readers that do not know it pass it over."""
+    written = " ".join(f"{name}={quoteattr(legal(value))}" for name, value in said.items())
+    return f'<?column-meaning index="{index}" {written}?>\n'
 
 
 def _rows(stream: Stream, columns: list[Column], substitute: bool) -> Iterator[pa.StringArray]:

@@ -102,7 +102,10 @@ class SqlQueryStatement(Activity):
     truncate: bool = False
 
     def run(self, context: Context) -> Stream:
+        meant = context.driver.meant(self.expression, [each.name for each in self.tables])
         stream = self._run(context)
+        if meant is not None:
+            stream.schema = meant(stream.schema)
         if self.limit is None:
             return stream
         return limited(stream, self.limit, truncate=self.truncate, scratch=context.scratch)

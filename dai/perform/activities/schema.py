@@ -53,7 +53,7 @@ class ExtractPhysicalSchema(Activity):
         driver = context.driver
         if isinstance(driver, WithoutTables):
             raise RequestError(f"{driver.called} has no tables.", hint=driver.instead)
-        tables = driver.tables(self.tables.name)
+        tables = driver.described(self.tables.name)
         return ByteStream("application/xml", _document(tables))
 
 
@@ -109,6 +109,9 @@ def _table(table: TableInfo) -> Iterator[str]:
             auto_increment=column.autoincrement or None,
             default=column.default,
             comment=column.comment,
+            unit=column.unit,
+            ucd=column.ucd,
+            quantity=column.quantity,
             collation=column.collation,
         )
         yield f"    <column{known}/>\n"

@@ -90,7 +90,7 @@ class Publisher:
             if self._settings.publish and name not in self._settings.publish:
                 continue
             try:
-                tables = () if resource.users or resource.callers else resource.driver.tables()
+                tables = () if resource.users or resource.callers else resource.driver.described()
             except DaiError as error:
                 self._say(f"The tables of {name} are not published: {error}")
                 whole, tables = False, ()
