@@ -60,10 +60,19 @@ def connect(url: str | None = None, **options: Any) -> "Resource":
 
 
 def find(
-    text: str, url: str | None = None, *, kind: str | None = None, limit: int = 20, **options: Any
+    text: str | None = None,
+    url: str | None = None,
+    *,
+    kind: str | None = None,
+    limit: int = 20,
+    unit: str | None = None,
+    ucd: str | None = None,
+    quantity: str | None = None,
+    **options: Any,
 ) -> "list[Found]":
     """What fits the text best in the registry at ``http://host:port`` (or DAI_SERVER), with the reasons: services,
-    resources, tables …, or those of a ``kind``. Options are those of ``connect``.
+    resources, tables …, or those of a ``kind``; with columns of that ``unit``, ``ucd`` or ``quantity``. Options are
+    those of ``connect``.
 
     ::
 
@@ -72,4 +81,6 @@ def find(
     """
     from dai.client import find as client_find
 
-    return client_find(text, url, kind=kind, limit=limit, **options)
+    meanings = {"unit": unit, "ucd": ucd, "quantity": quantity}
+    chosen = {name: each for name, each in meanings.items() if each is not None}
+    return client_find(text, url, kind=kind, limit=limit, meanings=chosen, **options)

@@ -135,9 +135,10 @@ class FederationSettings:
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows; ``replica_service`` says where copies of logical tables are. ``functions``: operation
     calls by name, as they are configured; relative paths in them count from ``base``. ``columns``: what columns mean,
-    by ``alias.table.column``. ``token``: what the evaluators know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
-    ``tls``: how it speaks with evaluators and sources. ``callers``: whether sources are asked by the right of the
-    federation (``own``) or of the caller (``forward``, ``exchange``: where tokens are exchanged)."""
+    by ``alias.table.column``. ``token``: what the evaluators know this federation by; ``flight_host`` and
+    ``flight_port``: where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and
+    sources. ``callers``: whether sources are asked by the right of the federation (``own``) or of the caller
+    (``forward``, ``exchange``: where tokens are exchanged)."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)

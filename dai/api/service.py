@@ -174,8 +174,8 @@ class Service:
             if member is None or identities.number == HOME:
                 self._sender = Sender(self.registry, self.webhooks, config.delivery, self._may_follow)
         self.publisher: Publisher | None = None
-        if config.registry.url is not None and (member is None or identities.number == HOME):
-            self.publisher = Publisher(config, self.resources)
+        if config.registry.url is not None:
+            self.publisher = Publisher(config, self.resources, tells=member is None or identities.number == HOME)
         self.registration: Registration | None = None
         if config.replicas.publish and (member is None or identities.number == HOME):
             self.registration = Registration(config.replicas, self._tables, self._rows)

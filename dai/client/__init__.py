@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -81,11 +82,19 @@ def connect(url: str | None = None, **options: Any) -> Resource:
     return service.resource(names[0])
 
 
-def find(text: str, url: str | None = None, *, kind: str | None = None, limit: int = 20, **options: Any) -> list[Found]:
+def find(
+    text: str | None,
+    url: str | None = None,
+    *,
+    kind: str | None = None,
+    limit: int = 20,
+    meanings: Mapping[str, str] | None = None,
+    **options: Any,
+) -> list[Found]:
     """What fits the text best in the registry at ``url`` (or DAI_SERVER); see ``dai.find``."""
     client = RegistryClient(_address(url), _options("find", options))
     try:
-        return client.find(text, kind, limit)
+        return client.find(text, kind, limit, **(meanings or {}))
     finally:
         client.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +11,8 @@ from urllib.parse import urlencode
 from dai.client.http.transport import Options, Transport
 from dai.errors import DataError
 from dai.streams.cancellation import Cancellation
+
+JSON, SPARQL, SOLUTIONS = "application/json", "application/sparql-query", "application/sparql-results+json"
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,12 @@ class RegistryClient:
     def __init__(self, url: str, options: Options | None = None, cancellation: Cancellation | None = None) -> None:
         self._transport, self._cancellation = Transport(url, options or Options()), cancellation
 
-    def ask(self, method: str, path: str, body: Any = None, **asked: str) -> Any:
-        sent = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", **({} if sent is None else {"Content-Type": "application/json"})}
+    def ask(self, method: str, path: str, body: Any = None, accept: str = JSON, **asked: str) -> Any:
+        """``body``: members of JSON, or the text of a query."""
+        sent = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
+        headers = {"Accept": accept}
+        if sent is not None:
+            headers["Content-Type"] = SPARQL if isinstance(body, str) else JSON
         query = f"?{urlencode(asked)}" if asked else ""
         reply = self._transport.send(
             method, f"/registry{path}{query}", body=sent, headers=headers, cancellation=self._cancellation
@@ -44,10 +49,10 @@ class RegistryClient:
             except ValueError as error:
                 raise DataError("The address answers, but not as a registry.") from error
 
-    def find(self, text: str, kind: str | None = None, limit: int = 20) -> list[Found]:
-        """The best first."""
-        chosen = {} if kind is None else {"kind": kind}
-        answer = self.ask("GET", "/find", text=text, limit=str(limit), **chosen)
+    def find(self, text: str | None = None, kind: str | None = None, limit: int = 20, **meanings: str) -> list[Found]:
+        """The best first. ``meanings``: ``unit``, ``ucd``, ``quantity`` of a column."""
+        chosen = {name: each for name, each in {"text": text, "kind": kind}.items() if each is not None}
+        answer = self.ask("GET", "/find", limit=str(limit), **chosen, **meanings)
         try:
             return [
                 Found(each["key"], each["kind"], _name(each), each["score"], each["reasons"], each["owner"])
@@ -59,6 +64,33 @@ class RegistryClient:
     def publish(self, entries: Iterable[Mapping[str, Any]], *, whole: bool = False) -> None:
         """All of them, or none. ``whole``: what else stood below the first one goes, but for metadata."""
         self.ask("POST", "/entries", {"entries": [*entries], "whole": whole})
+
+    def entry(self, key: str) -> Mapping[str, Any]:
+        """NotFoundError where it is not there. ``time`` is that of the registry's clock."""
+        return self._members(self.ask("GET", "/entry", key=key))
+
+    def metadata(self, type: str) -> Iterator[Mapping[str, Any]]:
+        """All of the type."""
+        offset: int | None = 0
+        while offset is not None:
+            page = self._members(self.ask("GET", "/metadata", type=type, offset=str(offset)))
+            yield from page["entries"]
+            offset = page["next"]
+
+    def sparql(self, query: str) -> list[Mapping[str, str]]:
+        """The solutions of a query."""
+        answer = self._members(self.ask("POST", "/sparql", query, SOLUTIONS))
+        try:
+            found = answer["results"]["bindings"]
+            return [{name: str(value["value"]) for name, value in each.items()} for each in found]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError("The registry answers, but not with solutions.", hint="Ask SELECT.") from error
+
+    @staticmethod
+    def _members(answer: Any) -> Mapping[str, Any]:
+        if not isinstance(answer, dict):
+            raise DataError("The address answers, but not as a registry.")
+        return answer
 
     def renew(self, keys: Sequence[str], seconds: float) -> None:
         """NotFoundError where one of them is not there."""

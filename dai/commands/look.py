@@ -30,7 +30,9 @@ def add(commands: Any) -> None:
     jobs.set_defaults(run=run_jobs)
 
     find = commands.add_parser("find", help="what fits a text best in a registry, with the reasons")
-    find.add_argument("text")
+    find.add_argument("text", nargs="?")
+    for name, what in (("unit", "mJy"), ("ucd", "phot.flux"), ("quantity", "a kind of quantity")):
+        find.add_argument(f"--{name}", help=f"of a column: {what}")
     find.add_argument("--kind", help="service, table …; without it all")
     find.add_argument("--limit", type=whole(1, 10_000), default=20, metavar="N", help="so many at most (20)")
     add_server(find)
@@ -38,8 +40,11 @@ def add(commands: Any) -> None:
 
 
 def run_find(arguments: argparse.Namespace) -> int:
+    meanings = {name: each for name in ("unit", "ucd", "quantity") if (each := getattr(arguments, name))}
+    if arguments.text is None and not meanings:
+        raise UsageError("Find what?", hint='dai find "galaxies with redshift", or dai find --unit mJy')
     client = RegistryClient(arguments.server, Options(**identity()))
-    found = client.find(arguments.text, arguments.kind, arguments.limit)
+    found = client.find(arguments.text, arguments.kind, arguments.limit, **meanings)
     client.close()
     for each in found:
         print(f"{each.kind} {each.name}  {each.key}")

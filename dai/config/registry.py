@@ -21,7 +21,9 @@ class RegistryConfig:
     SPARQL may take ``query_seconds`` and ``query_memory`` bytes, its answer has at most ``query_bytes``.
 
     ``url``: the registry with which this service, at ``address``, publishes itself and the resources ``publish`` (none:
-    all) for ``lease_seconds`` at a time, as who ``token`` says; ``ca``: authorities trusted for it."""
+    all) for ``lease_seconds`` at a time, as who ``token`` says; ``ca``: authorities trusted for it. Every
+    ``look_seconds`` it looks what there is, and what the owner of its entries and the ``annotators`` say about its
+    columns."""
 
     store: str | None = field(default=None, repr=False)
     entries: int = field(default=2_000_000, metadata=POSITIVE)
@@ -37,7 +39,9 @@ class RegistryConfig:
     token: str | None = field(default=None, repr=False)
     ca: Path | None = None
     lease_seconds: float = field(default=60.0, metadata=POSITIVE)
+    look_seconds: float = field(default=60.0, metadata=POSITIVE)
     publish: tuple[str, ...] = ()
+    annotators: tuple[str, ...] = ()
 
 
 def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> RegistryConfig:

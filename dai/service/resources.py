@@ -118,10 +118,14 @@ class Resource:
             "product": product,
             "available": product is not None,
             "tables": product is not None and self.driver.takes_tables(),
-            "activities": sorted(filter(self._offers, ACTIVITIES)),
+            "activities": self.activities(),
             "published": self.driver.published.texts(),
             **self.driver.properties(),
         }
+
+    def activities(self) -> list[str]:
+        """Those that documents for it may have."""
+        return sorted(filter(self._offers, ACTIVITIES))
 
     def _offers(self, activity: str) -> bool:
         """Not where a package that it needs is missing: a document with it says which."""

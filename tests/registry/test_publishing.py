@@ -15,9 +15,11 @@ from dai.api.server.serve import Background, background
 from dai.commands import FAILED, OK
 from dai.config import parse
 from dai.errors import ConfigurationError, ParameterError
+from dai.security.identity.tokens import new
 from dai.service.registry.publisher import Publisher
 from tests.api.conftest import configured
 from tests.processes import ServiceProcess, until
+from tests.registry.conftest import Known
 
 pytestmark = pytest.mark.server
 UNIT = "http://example.org/terms#unit"
@@ -114,10 +116,12 @@ def test_what_the_registry_has_lost_is_told_again(registry: Background, sky: str
 def test_a_table_that_is_gone_is_published_no_more(registry: Background, sky: str, tmp_path: Path) -> None:
     settings = {"url": registry.url, "address": "http://127.0.0.1:1", "lease_seconds": 0.3}
     config = configured(
-        tmp_path, {"sky": {"url": sky}, "other": {"url": sky}}, registry={**settings, "publish": ["sky"]}
+        tmp_path,
+        {"sky": {"url": sky}, "other": {"url": sky}},
+        registry={**settings, "publish": ["sky"], "look_seconds": 0.1},
     )
     with background(configured(tmp_path, {"sky": {"url": sky}})) as running:
-        publisher = Publisher(config, running.service.resources, told_seconds=0)
+        publisher = Publisher(config, running.service.resources)
         until(lambda: len(keys(registry.url, kind="column")) == 3)
         with closing(sqlite3.connect(sky.removeprefix("sqlite:///"))) as connection:
             connection.execute("create table stars (id integer)")
@@ -133,6 +137,60 @@ def test_a_registry_that_is_away_keeps_nobody_from_work(sky: str, tmp_path: Path
     with background(configured(tmp_path, {"sky": {"url": sky}}, registry=settings)) as running:
         answer = httpx.post(f"{running.url}/resources/sky/query", json={"sql": "select count(*) as n from galaxies"})
         assert answer.status_code == 200
+
+
+def test_meanings_are_published_and_taken_over_from_whom_the_service_believes(
+    served: Background, known: Known, sky: str, tmp_path: Path
+) -> None:
+    """``alice`` runs the service, which believes her and ``bob``."""
+    here = "http://127.0.0.1:1"
+    token, stored = new("alice", 3600)
+    served.service.store.add_token(stored)
+    settings = {"url": served.url, "address": here, "token": token, "look_seconds": 0.1, "annotators": ["bob"]}
+    columns = {"galaxies.red_shift": {"ucd": "src.redshift;stat.mean", "description": "z"}}
+    resources = {"sky": {"url": sky, "columns": columns}, "text": {"directory": str(tmp_path)}}
+    roles = {"evaluator": {}}
+    flux, said = f"{here}/resources/sky#galaxies/flux", {"type": "urn:dai:meaning:unit", "form": "string"}
+    with background(configured(tmp_path, resources, registry=settings, roles=roles)) as running:
+        root = known("root")
+
+        def entry(key: str) -> Any:
+            return root.get("/entry", params={"key": key}).json()
+
+        until(lambda: root.get("/entries", params={"kind": "column"}).json()["entries"])
+        shift = entry(f"{here}/resources/sky#galaxies/red_shift")
+        assert (shift["properties"]["ucd"], shift["description"]) == ("src.redshift;stat.mean", "z")
+        assert entry(f"{here}/resources/evaluator")["kind"] == "evaluator"
+        assert "sqlQueryStatement" in entry(f"{here}/resources/sky")["properties"]["activities"]
+        assert "fileAccessActivity" in entry(f"{here}/resources/text")["properties"]["activities"]
+        known("root").post("/metadata", json={**said, "about": flux, "value": "a stranger's"}).raise_for_status()
+        known("bob").post("/metadata", json={**said, "about": flux, "value": "mJy"}).raise_for_status()
+        until(lambda: entry(flux)["properties"].get("unit") == "mJy")
+        with dai.connect(f"{running.url}/resources/sky") as resource:
+            result = resource.query("select flux, red_shift from galaxies").arrow()
+            assert result.schema.field("flux").metadata[b"unit"] == b"mJy"
+            assert result.schema.field("red_shift").metadata[b"description"] == b"z"
+        found = root.get("/find", params={"ucd": "src", "unit": "mJy", "kind": "table"}).json()["found"]
+        assert [each["key"] for each in found] == [f"{here}/resources/sky#galaxies"]
+        assert "column red_shift, ucd: src.redshift;stat.mean" in found[0]["reasons"]
+        assert root.get("/find", params={"ucd": "stat.mean"}).json()["found"]
+        for nothing in ({"ucd": "src", "unit": "Jy"}, {"ucd": "redshift"}, {"unit": "mjy"}):
+            assert root.get("/find", params=nothing).json()["found"] == []
+        assert root.get("/find").status_code == 400
+
+
+def test_followers_hear_of_renewals_who_want_to(registry: Background) -> None:
+    entry = {"key": "urn:s:a", "kind": "service", "name": "a", "seconds": 60}
+    httpx.post(f"{registry.url}/registry/entries", json={"entries": [entry]}).raise_for_status()
+    now = httpx.get(f"{registry.url}/registry").json()["time"]
+    httpx.post(f"{registry.url}/registry/leases", json={"keys": ["urn:s:a"], "seconds": 90}).raise_for_status()
+
+    def actions(**asked: Any) -> list[tuple[str, bool]]:
+        told = httpx.get(f"{registry.url}/registry/changes", params={"after": 0, **asked}).json()["changes"]
+        return [(each["action"], each.get("expires", 0) >= now + 90) for each in told]
+
+    assert actions() == [("published", False)]
+    assert actions(renewals="true") == [("published", True), ("renewed", True)]
 
 
 def test_the_command_shows_what_fits_with_reasons(

@@ -41,6 +41,11 @@ METADATA = "metadata"
 EVERYBODY = ("*", "anonymous")
 FORMS = ("string", "uri", "rdf")
 VOCABULARY = "urn:dai:registry:"
+MEANING = "urn:dai:meaning:"
+"""Before ``unit``, ``ucd``, ``quantity`` and ``description``: types of metadata about columns, which services take over
+from whom they believe."""
+MEANT = frozenset({"unit", "ucd", "quantity"})
+EVALUATOR = "evaluator"
 MOST_KEY = 800
 _IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -235,3 +240,18 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
                 yield ("word", word)
         if where == "name":
             yield ("name", text.casefold())
+        if (word := where.removeprefix(MEANING)) in MEANT:
+            for each in meant(word, text):
+                yield (word, each)
+
+
+def meant(word: str, text: str) -> Iterator[str]:
+    """By what a unit, UCD or quantity is found: itself; a UCD also by the beginnings of each of its words."""
+    if word != "ucd":
+        yield text
+        return
+    for each in text.lower().split(";"):
+        atoms = each.strip().split(".")
+        for count in range(1, len(atoms) + 1):
+            yield ".".join(atoms[:count])
+    yield text.lower()

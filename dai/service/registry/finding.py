@@ -8,17 +8,18 @@ for what they can use.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dai.security.identity import Caller
-from dai.service.registry.entries import METADATA, Entry, texts, words
+from dai.service.registry.entries import MEANING, METADATA, Entry, meant, texts, words
 from dai.service.registry.mirror import Mirror
 
 _WEIGHTS = {"name": 3.0, "category": 2.0, "description": 1.0}
 _OTHERS = 1.5
 """Of properties and metadata."""
 _FROM_BELOW = 0.7
+NO_MEANINGS: Mapping[str, str] = {}
 MOST_REASONS = 5
 MOST_SEEN = 5000
 """Entries that one word may bring in."""
@@ -34,41 +35,55 @@ class Hit:
 @dataclass(slots=True)
 class _Found:
     entry: Entry
-    scores: dict[str, float] = field(default_factory=dict)
-    """The best of each word."""
+    scores: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The best of each term."""
     reasons: dict[str, float] = field(default_factory=dict)
 
 
-def find(mirror: Mirror, caller: Caller, text: str, kind: str | None = None, most: int = 20) -> list[Hit]:
-    """The entries (of a kind) that have words of the text; those that have more of them come first."""
-    sought = list(dict.fromkeys(words(text)))
+def find(
+    mirror: Mirror,
+    caller: Caller,
+    text: str = "",
+    kind: str | None = None,
+    most: int = 20,
+    meanings: Mapping[str, str] = NO_MEANINGS,
+) -> list[Hit]:
+    """The entries (of a kind) that have words of the text; those that have more of them come first. ``meanings``: the
+    ``unit``, ``ucd`` or ``quantity`` that they, or a column of theirs, must have."""
+    sought = list(dict.fromkeys(("word", each) for each in words(text)))
+    wanted = [(word, value.lower() if word == "ucd" else value) for word, value in meanings.items()]
     found: dict[str, _Found] = {}
-    for word in sought:
-        keys = mirror.having(("word", word))
+    for term in (*sought, *wanted):
+        keys = mirror.having(term)
         rare = math.log(1 + len(mirror.entries) / (1 + len(keys)))
         for entry in mirror.shown(sorted(keys)[:MOST_SEEN], caller):
-            where, score, quoted = _best(entry, word)
+            where, score, quoted = _best(entry, term)
             target, reason = _target(mirror, entry, where, quoted)
             weight = score * rare * (1.0 if target is entry else _FROM_BELOW)
             hit = found.setdefault(target.key, _Found(target))
-            hit.scores[word] = max(weight, hit.scores.get(word, 0.0))
+            hit.scores[term] = max(weight, hit.scores.get(term, 0.0))
             hit.reasons[reason] = max(weight, hit.reasons.get(reason, 0.0))
     hits = [
         Hit(each.entry, sum(each.scores.values()) * len(each.scores), _ordered(each.reasons)[:MOST_REASONS])
         for each in found.values()
-        if kind is None or each.entry.kind == kind
+        if (kind is None or each.entry.kind == kind) and each.scores.keys() >= set(wanted)
     ]
     return sorted(hits, key=lambda hit: (-hit.score, hit.entry.key))[:most]
 
 
-def _best(entry: Entry, word: str) -> tuple[str, float, str]:
-    """Where the word weighs most: the place, its weight and the text."""
+def _best(entry: Entry, term: tuple[str, str]) -> tuple[str, float, str]:
+    """Where the term weighs most: the place, its weight and the text."""
+    kind, word = term
     places = [
         (where, _WEIGHTS.get(where, _OTHERS) / math.sqrt(len(there)), text)
         for where, text in texts(entry)
-        if word in (there := words(text))
+        if word in (there := words(text) if kind == "word" else _meant(where, kind, text))
     ]
     return max(places, key=lambda each: each[1])
+
+
+def _meant(where: str, kind: str, text: str) -> list[str]:
+    return list(meant(kind, text)) if where.removeprefix(MEANING) == kind else []
 
 
 def _target(mirror: Mirror, entry: Entry, where: str, text: str) -> tuple[Entry, str]:

@@ -1,8 +1,11 @@
 """Publishes a data service in a registry, with its resources, tables and columns, as long as the service lives.
 
-Soft state: the lease is renewed three times in its time, and what the service holds is told again from time to time,
-and when the registry does not know it any more. A service that stops says so; one that was killed is deprecated when
-its lease ends: nobody finds it then, and what others said about its tables is there when it comes back.
+Soft state: the lease is renewed three times in its time. What the service holds is looked at from time to time, and
+told where it has changed, or where the registry does not know it any more. A service that stops says so; one that was
+killed is deprecated when its lease ends: nobody finds it then, and what others said about its tables is there when it
+comes back.
+
+What the registry says about columns (``MEANING``), by whom the configuration believes, the service says too.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import dai
 from dai.client.http.transport import Options
 from dai.client.registry import RegistryClient
-from dai.config import Config
+from dai.config import MEANINGS, Config, Meaning
 from dai.drivers import TableInfo
+from dai.drivers.sql.meanings import meaning
 from dai.errors import CancelledError, DaiError, NotFoundError
 from dai.perform.activity import ACTIVITIES
+from dai.service.registry.entries import EVALUATOR, MEANING
 from dai.service.resources import Resource
 from dai.streams.cancellation import Cancellation
 
@@ -30,62 +36,111 @@ RENEWALS = 3
 AGAIN_SECONDS, RETRY_SECONDS = 0.5, 30.0
 """Until what failed is tried again: the first pause, and the longest; each is twice the one before."""
 TOLD_SECONDS = 600.0
-"""How often the service looks what it holds."""
+"""After which all is told again that has not changed."""
+PAGE = 1000
 CLOSING_SECONDS = 3.0
 
 
 class Publisher:
-    """Works in a thread of its own."""
+    """Works in a thread of its own. ``tells``: it publishes; else it only reads what is said about columns, as each
+    process of a service does."""
 
-    def __init__(self, config: Config, resources: Mapping[str, Resource], told_seconds: float = TOLD_SECONDS) -> None:
+    def __init__(self, config: Config, resources: Mapping[str, Resource], *, tells: bool = True) -> None:
         settings = config.registry
         assert settings.url is not None
-        self._config, self._settings, self._resources = config, settings, resources
-        self._told_seconds = told_seconds
+        self._config, self._settings, self._resources, self._tells = config, settings, resources, tells
         self._address = str(settings.address).rstrip("/")
         self._calls = Cancellation()
         options = Options(connect=3.0, read=30.0, retries=0, token=settings.token, ca=settings.ca)
         self._client = RegistryClient(settings.url, options, self._calls)
         self._stop = threading.Event()
         self._said: set[str] = set()
+        self._entries: list[dict[str, Any]] = []
+        """As they were told last."""
+        self._columns: dict[str, tuple[Resource, str]] = {}
+        """Resources and names of columns, by the keys of their entries."""
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        told: float | None = None
+        told, looked = -TOLD_SECONDS, -self._settings.look_seconds
         pause = AGAIN_SECONDS
+        seconds = self._settings.lease_seconds / RENEWALS
+        if self._settings.look_seconds < seconds or not self._tells:
+            seconds = self._settings.look_seconds
         while not self._stop.is_set():
             well = False
+            now = time.monotonic()
             try:
-                if told is not None and time.monotonic() - told < self._told_seconds:
+                if now - looked < self._settings.look_seconds:
                     self._client.renew([self._address], self._settings.lease_seconds)
                     well = True
                 else:
-                    well = self._publish()
-                    told = time.monotonic() if well else None
+                    well = self._look(again=now - told >= TOLD_SECONDS)
                     if well:
+                        looked, told = now, now if now - told >= TOLD_SECONDS else told
                         self._said.clear()
             except NotFoundError as error:
-                if told is not None:
+                if self._entries:
                     # the registry has lost it: it is told again at once
-                    told = None
+                    told, looked, self._entries = -TOLD_SECONDS, -self._settings.look_seconds, []
                     continue
-                self._say(f"There is no registry: {error}")
+                if self._tells:
+                    self._say(f"There is no registry: {error}")
             except DaiError as error:
                 self._say(f"The registry was not told: {error}")
             except Exception as error:
                 log.error("publishing failed", exc_info=error)
             pause = AGAIN_SECONDS if well else min(2 * pause, RETRY_SECONDS)
-            self._stop.wait(self._settings.lease_seconds / RENEWALS if well else pause)
+            self._stop.wait(seconds if well else pause)
         try:
-            self._client.deprecate(self._address)
+            if self._tells:
+                self._client.deprecate(self._address)
         except DaiError as error:
             log.info("the registry was not told of the end", extra={"error": error.code})
 
-    def _publish(self) -> bool:
-        """Whether all could be told."""
+    def _look(self, again: bool) -> bool:
+        """Whether all could be told. What has not changed is told ``again`` only."""
+        entries, whole = self._held()
+        if self._tells:
+            if again or entries != self._entries:
+                self._client.publish(entries, whole=whole)
+            else:
+                self._client.renew([self._address], self._settings.lease_seconds)
+            self._entries = entries
+        if self._annotate() and self._tells:
+            entries, whole = self._held()
+            self._client.publish(entries, whole=whole)
+            self._entries = entries
+        return whole
+
+    def _annotate(self) -> bool:
+        """Whether what the registry says about columns is another than before."""
+        owner = self._client.entry(self._address).get("owner", "") if self._columns else ""
+        believed = {owner, *self._settings.annotators}
+        said: dict[tuple[str, str], tuple[float, str]] = {}
+        for word in MEANINGS if self._columns else ():
+            for each in self._client.metadata(MEANING + word):
+                if each["parent"] in self._columns and each["owner"] in believed:
+                    told = float(each["modified"]), str(each["metadata"]["value"])
+                    said[each["parent"], word] = max(told, said.get((each["parent"], word), told))
+        found: dict[str, dict[str, Meaning]] = {name: {} for name in self._resources}
+        for (key, word), (_, value) in said.items():
+            resource, column = self._columns[key]
+            before = found[resource.name].get(column, Meaning())
+            found[resource.name][column] = replace(before, **{word: value})
+        changed = False
+        for name, meanings in found.items():
+            known = self._resources[name].driver.meanings
+            changed = changed or known.annotated != meanings
+            known.annotated = meanings
+        return changed
+
+    def _held(self) -> tuple[list[dict[str, Any]], bool]:
+        """What the service holds, and whether that is all."""
         entries: list[dict[str, Any]] = [self._service()]
         whole = True
+        self._columns.clear()
         for name, resource in self._resources.items():
             if self._settings.publish and name not in self._settings.publish:
                 continue
@@ -94,9 +149,8 @@ class Publisher:
             except DaiError as error:
                 self._say(f"The tables of {name} are not published: {error}")
                 whole, tables = False, ()
-            entries += self._entries(resource, tables)
-        self._client.publish(entries, whole=whole)
-        return whole
+            entries += self._below(resource, tables)
+        return entries, whole
 
     def _service(self) -> dict[str, Any]:
         return {
@@ -112,11 +166,16 @@ class Publisher:
             "then": "deprecate",
         }
 
-    def _entries(self, resource: Resource, tables: tuple[TableInfo, ...]) -> Iterator[dict[str, Any]]:
-        """A resource and what it holds. Who may not read it does not see it."""
+    def _below(self, resource: Resource, tables: tuple[TableInfo, ...]) -> Iterator[dict[str, Any]]:
+        """A resource, or an evaluator, and what it holds. Who may not read it does not see it."""
         at = f"{self._address}/resources/{quote(resource.name, safe='')}"
-        properties: dict[str, Any] = {"address": {"uri": at}, "kind": resource.kind}
-        entry = {"key": at, "kind": "resource", "parent": self._address, "name": resource.name}
+        properties: dict[str, Any] = {
+            "address": {"uri": at},
+            "kind": resource.kind,
+            "activities": resource.activities(),
+        }
+        kind = EVALUATOR if resource.driver.role == EVALUATOR else "resource"
+        entry = {"key": at, "kind": kind, "parent": self._address, "name": resource.name}
         yield {
             **entry,
             "properties": properties,
@@ -137,13 +196,16 @@ class Publisher:
                 "properties": about if table.schema is None else {**about, "schema": table.schema},
             }
             for position, column in enumerate(table.columns):
+                column_key = f"{key}/{quote(column.name, safe='')}"
+                self._columns[column_key] = resource, f"{name}.{column.name}"
+                meant = {name: value for name, value in meaning(column).said.items() if name != "description"}
                 yield {
-                    "key": f"{key}/{quote(column.name, safe='')}",
+                    "key": column_key,
                     "kind": "column",
                     "parent": key,
                     "name": column.name or f"column {position + 1}",
                     "description": column.comment or "",
-                    "properties": {"type": column.type, "arrow": column.arrow, "position": position},
+                    "properties": {"type": column.type, "arrow": column.arrow, "position": position, **meant},
                 }
 
     def _rows(self, resource: Resource, table: TableInfo, name: str) -> int | None:

@@ -105,6 +105,10 @@ class Registry:
         self.settle()
         return self.database.changes(after, most)
 
+    def now(self) -> float:
+        """By its clock, by which leases end."""
+        return self._clock()
+
     def number(self) -> int:
         """Of the last change."""
         return self.database.last()

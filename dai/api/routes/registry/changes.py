@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -14,13 +14,13 @@ from starlette.responses import Response, StreamingResponse
 from dai.api.dependencies import Accept
 from dai.api.problems import answers
 from dai.api.requests.negotiation import best
-from dai.api.requests.parameters import WHOLE, Asked, Unsaid
+from dai.api.requests.parameters import WHOLE, Asked, Flag, Unsaid
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
 from dai.api.routes.registry.common import Book, Page, Reading
 from dai.errors import BusyError, DaiError, DeniedError, GoneError, NotFoundError, ParameterError
 from dai.service.registry.database import RENEWED, Change
-from dai.service.registry.mirror import sees
+from dai.service.registry.mirror import Mirror, sees
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 EVENTS = "text/event-stream"
@@ -36,6 +36,7 @@ class After(Asked):
         None, description="the number of the last change that is known; without it those from now on"
     )
     limit: Page = 1000
+    renewals: Flag = Field(False, description="also of leases, with the times when they end")
 
 
 @router.get(
@@ -56,11 +57,13 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
     first = await _changes(book, after, asked.limit)
     if best(accept, ["application/json", EVENTS]) != EVENTS:
         number = first[-1].number if first else after
-        told = [each.told() for each in first if _is_for(each, book)]
+        told = await _telling(first, book, asked.renewals)
         return JSONAnswer({"changes": told, "number": number, "more": len(first) == asked.limit})
     if book.service.registry_followers >= MOST_FOLLOWERS:
         raise BusyError("As many follow the changes as can.", retry_after=10)
-    return StreamingResponse(_events(book, after, first), media_type=EVENTS, headers={"cache-control": "no-store"})
+    return StreamingResponse(
+        _events(book, after, first, asked.renewals), media_type=EVENTS, headers={"cache-control": "no-store"}
+    )
 
 
 async def _changes(book: Book, after: int, most: int) -> list[Change]:
@@ -72,7 +75,7 @@ async def _changes(book: Book, after: int, most: int) -> list[Change]:
     return found
 
 
-async def _events(book: Book, after: int, first: list[Change]) -> AsyncIterator[bytes]:
+async def _events(book: Book, after: int, first: list[Change], renewals: bool) -> AsyncIterator[bytes]:
     """Those of the caller, until the caller leaves or the service stops."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -86,10 +89,10 @@ async def _events(book: Book, after: int, first: list[Change]) -> AsyncIterator[
         yield b": the changes follow\n\n"
         found, silent = first, 0.0
         while not book.service.ending:
-            told = [each for each in found if _is_for(each, book)]
+            told = await _telling(found, book, renewals)
             if told:
                 silent = 0.0
-                yield b"".join(b"id: %d\nevent: %s\ndata: %s\n\n" % _event(each) for each in told)
+                yield b"".join(map(_event, told))
             if found:
                 after = found[-1].number
             elif silent >= SILENT_SECONDS:
@@ -111,9 +114,18 @@ async def _events(book: Book, after: int, first: list[Change]) -> AsyncIterator[
         listeners.remove(tell)
 
 
-def _is_for(change: Change, book: Book) -> bool:
-    return change.action != RENEWED and sees(book.caller, change.audience)
+async def _telling(changes: list[Change], book: Book, renewals: bool) -> list[dict[str, Any]]:
+    """Those that are for the caller; with ``renewals`` these, too, and ``expires`` of what has a lease now."""
+    seen = [each for each in changes if (renewals or each.action != RENEWED) and sees(book.caller, each.audience)]
+    if not renewals or not seen:
+        return [each.told() for each in seen]
+
+    def ends(mirror: Mirror) -> dict[str, float | None]:
+        return {each.key: entry.expires for each in seen if (entry := mirror.entries.get(each.key)) is not None}
+
+    expires = await book.read(ends)
+    return [each.told() | ({"expires": end} if (end := expires.get(each.key)) else {}) for each in seen]
 
 
-def _event(change: Change) -> tuple[int, bytes, bytes]:
-    return change.number, change.action.encode(), orjson.dumps(change.told())
+def _event(told: dict[str, Any]) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (told["number"], told["action"].encode(), orjson.dumps(told))

@@ -31,7 +31,7 @@ from dai.api.routes.registry.common import (
 )
 from dai.errors import ConflictError, DeniedError, LimitError, NotFoundError, ParameterError, QuotaError
 from dai.service.registry import operations
-from dai.service.registry.entries import METADATA, Entry, Metadata, new_key
+from dai.service.registry.entries import MEANT, METADATA, Entry, Metadata, new_key
 from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
 
@@ -89,7 +89,10 @@ class Annotation(Said):
 
 
 class Sought(Asked):
-    text: Text
+    text: Text | Unsaid = None
+    unit: Text | Unsaid = Field(None, description="of a column")
+    ucd: Text | Unsaid = Field(None, description="of a column; the beginning of a word of it will do")
+    quantity: Text | Unsaid = Field(None, description="of a column")
     kind: Text | Unsaid = None
     limit: Page = 20
 
@@ -97,7 +100,12 @@ class Sought(Asked):
 @router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError), response_model=None)
 async def get_registry(book: Reading) -> Response:
     def counted(mirror: Mirror) -> dict[str, object]:
-        return {"entries": len(mirror.entries), "number": mirror.number}
+        return {
+            "entries": len(mirror.entries),
+            "number": mirror.number,
+            "time": book.registry.now(),
+            "identified": bool(book.service.config.identity.methods),
+        }
 
     return JSONAnswer(await book.read(counted))
 
@@ -146,9 +154,8 @@ async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response
         entry = mirror.seen(asked.key, book.caller)
         if entry is None:
             raise operations.missing(asked.key)
-        if not asked.below:
-            return shown(entry)
-        return {**shown(entry), "below": below(mirror, entry.key)}
+        told = {**shown(entry), "time": book.registry.now()}
+        return {**told, "below": below(mirror, entry.key)} if asked.below else told
 
     def below(mirror: Mirror, key: str) -> list[dict[str, object]]:
         seen = mirror.shown((each.key for each in mirror.below(key)), book.caller, deprecated=True)
@@ -287,6 +294,11 @@ async def post_metadata(book: Writing, body: TheBody) -> Response:
     response_model=None,
 )
 async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Response:
-    hits = await book.read(lambda mirror: find(mirror, book.caller, asked.text, asked.kind, asked.limit))
+    meanings = {word: str(said) for word in sorted(MEANT) if (said := getattr(asked, word)) is not None}
+    if asked.text is None and not meanings:
+        raise ParameterError("What is sought: 'text', 'unit', 'ucd' or 'quantity'?")
+    hits = await book.read(
+        lambda mirror: find(mirror, book.caller, asked.text or "", asked.kind, asked.limit, meanings)
+    )
     told = [{"score": round(each.score, 3), "reasons": list(each.reasons), **shown(each.entry)} for each in hits]
     return JSONAnswer({"found": told})
