@@ -105,7 +105,10 @@ def run_tables(arguments: argparse.Namespace) -> int:
             [
                 f"{each['source']}.{each['table']}" if each["source"] else each["table"],
                 each["rows"],
-                [f"{name} [{unit}]" if unit else name for name, unit in zip(each["columns"], each["units"], strict=True)],
+                [
+                    f"{name} [{unit}]" if unit else name
+                    for name, unit in zip(each["columns"], each["units"], strict=True)
+                ],
             ]
             for each in lab.tables().to_pylist()
         ]

@@ -114,12 +114,9 @@ def test_what_the_registry_has_lost_is_told_again(registry: Background, sky: str
 
 
 def test_a_table_that_is_gone_is_published_no_more(registry: Background, sky: str, tmp_path: Path) -> None:
-    settings = {"url": registry.url, "address": "http://127.0.0.1:1", "lease_seconds": 0.3}
-    config = configured(
-        tmp_path,
-        {"sky": {"url": sky}, "other": {"url": sky}},
-        registry={**settings, "publish": ["sky"], "look_seconds": 0.1},
-    )
+    settings: dict[str, Any] = {"url": registry.url, "address": "http://127.0.0.1:1", "lease_seconds": 0.3}
+    settings |= {"publish": ["sky"], "look_seconds": 0.1}
+    config = configured(tmp_path, {"sky": {"url": sky}, "other": {"url": sky}}, registry=settings)
     with background(configured(tmp_path, {"sky": {"url": sky}})) as running:
         publisher = Publisher(config, running.service.resources)
         until(lambda: len(keys(registry.url, kind="column")) == 3)
@@ -166,10 +163,10 @@ def test_meanings_are_published_and_taken_over_from_whom_the_service_believes(
         known("root").post("/metadata", json={**said, "about": flux, "value": "a stranger's"}).raise_for_status()
         known("bob").post("/metadata", json={**said, "about": flux, "value": "mJy"}).raise_for_status()
         until(lambda: entry(flux)["properties"].get("unit") == "mJy")
-        with dai.connect(f"{running.url}/resources/sky") as resource:
-            result = resource.query("select flux, red_shift from galaxies").arrow()
-            assert result.schema.field("flux").metadata[b"unit"] == b"mJy"
-            assert result.schema.field("red_shift").metadata[b"description"] == b"z"
+        resource = dai.connect(f"{running.url}/resources/sky")
+        result = resource.query("select flux, red_shift from galaxies").arrow()
+        assert result.schema.field("flux").metadata[b"unit"] == b"mJy"
+        assert result.schema.field("red_shift").metadata[b"description"] == b"z"
         found = root.get("/find", params={"ucd": "src", "unit": "mJy", "kind": "table"}).json()["found"]
         assert [each["key"] for each in found] == [f"{here}/resources/sky#galaxies"]
         assert "column red_shift, ucd: src.redshift;stat.mean" in found[0]["reasons"]
