@@ -199,7 +199,7 @@ def test_the_tables_with_types_and_comments(lab: Lab) -> None:
     assert "amount <small>decimal(5,2) – in euro</small>" in listed._repr_html_()
     assert "shop.orders" in repr(listed)
     described = lab.sql("describe shop.orders").rows()
-    assert described[2] == ("amount", "DECIMAL(5,2)", "YES", None, "decimal", "in euro")
+    assert described[2][:6] == ("amount", "DECIMAL(5,2)", "YES", None, "decimal", "in euro")
     assert [each[:2] for each in lab.sql("DESC select customer, total / 2 as half from spent").rows()] == [
         ("customer", "BIGINT"),
         ("half", "DOUBLE"),
