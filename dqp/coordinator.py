@@ -20,11 +20,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from dai.config import Meaning
 from dai.drivers import Driver
 from dai.drivers.sql.meanings import with_meanings
 from dai.errors import DataError, DeniedError, LimitError, NotFoundError, StatementError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
+from dai.streams.meaning import Meaning
 from dai.streams.stream import Stream
 from dai.streams.tracing import ending
 from dqp.algebra.functions import MOMENTS

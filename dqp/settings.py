@@ -160,7 +160,7 @@ class FederationSettings:
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replica_service: ReplicaServiceSettings | None = None
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    columns: Mapping[str, config.Meaning] = field(default_factory=dict)
+    columns: Mapping[str, config.ColumnConfig] = field(default_factory=dict)
     base: Path = Path()
 
     @property

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dai.config.columns import MEANINGS, Meaning, columns
+from dai.config.columns import ColumnConfig, columns
 from dai.config.database_files import PRODUCTS, kind_of
 from dai.config.delivery import DELIVERY_SCHEMES, AccountConfig, DeliveryConfig, MailConfig
 from dai.config.delivery import read as _delivery
@@ -41,11 +41,11 @@ from dai.errors import ConfigurationError
 from dai.plugins import nearest
 
 __all__ = [
-    "DELIVERY_SCHEMES", "MEANINGS", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
-    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "Meaning", "PolicyConfig",
-    "PublishedTable", "QuotaConfig", "QuotasConfig", "RegistryConfig", "ReplicasConfig", "ResourceConfig",
-    "RoleConfig", "ServiceConfig", "TelemetryConfig", "TlsConfig", "columns", "database_url", "keys", "load",
-    "origins", "parse", "secret", "section",
+    "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "ColumnConfig", "Config",
+    "DeliveryConfig", "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig",
+    "PolicyConfig", "PublishedTable", "QuotaConfig", "QuotasConfig", "RegistryConfig", "ReplicasConfig",
+    "ResourceConfig", "RoleConfig", "ServiceConfig", "TelemetryConfig", "TlsConfig", "columns", "database_url",
+    "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 

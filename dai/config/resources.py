@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 
-from dai.config.columns import Meaning, columns
+from dai.config.columns import ColumnConfig, columns
 from dai.config.service import ServiceConfig, TlsConfig
 from dai.config.values import POSITIVE, database_url, secret, section
 from dai.errors import ConfigurationError
@@ -69,7 +69,7 @@ class ResourceConfig:
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
     policy: PolicyConfig | None = None
-    columns: Mapping[str, Meaning] = field(default_factory=dict)
+    columns: Mapping[str, ColumnConfig] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -68,7 +68,7 @@ class Column:
     """``type`` is the source's own type name, ``arrow`` the Arrow type a query of the column gives. ``collation``: by
     what the source compares texts of the column; None where that is their bytes, as far as the driver can tell
     (MariaDB and MySQL: always the name, whose first part is the character set). ``unit``, ``ucd``, ``quantity`` as in
-    ``dai.config.Meaning``: said by others than the database."""
+    ``dai.streams.meaning.Meaning``: said by others than the database."""
 
     name: str
     type: str

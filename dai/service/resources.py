@@ -28,6 +28,7 @@ from dai.plugins import Table, nearest
 from dai.security.identity import Caller
 from dai.security.policies import Policy, narrowed, policy_for
 from dai.security.roles import DatabaseUser, RoleMap
+from dai.streams.meaning import Meaning
 
 IDLE_SECONDS = 60.0
 """After which an unused connection of a database user of a role map is closed."""
@@ -368,8 +369,9 @@ def _driver(config: ResourceConfig, limits: Sequence[Limit | None] = (), user: D
         for url, limit in zip_longest((config.url, *config.replicas), limits)
     )
     driver.replicas = tuple(replicas)
+    meanings = {name: Meaning(**dataclasses.asdict(each)) for name, each in config.columns.items()}
     for each in (driver, *replicas):
-        each.meanings.configured = config.columns
+        each.meanings.configured = meanings
     return driver
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dai.config import Meaning
-from dai.drivers.sql.meanings import NOTHING
+from dai.streams.meaning import NOTHING, Meaning
 from dqp.algebra.operators import Aggregate, Item, Operator, Project, Scan, SetOperation
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dai.config import Meaning
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import ColumnStatistics, ForeignKey, Statistics, TableInfo
-from dai.drivers.sql.meanings import NOTHING, meaning
+from dai.drivers.sql.meanings import meaning
 from dai.errors import NotFoundError
 from dai.plugins import nearest
+from dai.streams.meaning import NOTHING, Meaning
 from dqp.algebra import types
 from dqp.algebra.dialects import properties
 

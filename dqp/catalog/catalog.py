@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
 from dai.replicas.client import ReplicaClient
+from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
@@ -75,6 +76,7 @@ class Catalog:
             for name, each in settings.functions.items()
         }
         self._broken: dict[str, str] = {}
+        self._meanings = {name: Meaning(**asdict(each)) for name, each in settings.columns.items()}
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
         self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
@@ -234,7 +236,7 @@ class Catalog:
         if known is not None and same and known[2].replicas == replicas:
             return known[2]
         common = statistics.common if isinstance(statistics, Sampled) else NONE
-        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas, common, self.settings.columns)
+        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas, common, self._meanings)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
         return table

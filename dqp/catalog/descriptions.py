@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.config import Meaning
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import DaiError, StatementError
+from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog

@@ -13,9 +13,10 @@ from lxml import etree
 import dai
 import dai.client
 from dai.api.server.serve import background
-from dai.config import Meaning, parse
+from dai.config import parse
 from dai.errors import ConfigurationError
 from dai.formats import format_named
+from dai.streams.meaning import Meaning
 from tests.api.conftest import DOCUMENT, XML, configured
 from tests.interop.java import java
 from tests.processes import ROOT

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 import dqp
-from dai.config import Meaning
 from dai.errors import ConfigurationError
+from dai.streams.meaning import Meaning
 from dqp.interfaces.lab import Lab
 from dqp.settings import load
 

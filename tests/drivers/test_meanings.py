@@ -11,12 +11,12 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from dai.config import Meaning
 from dai.drivers import Driver, driver_for
 from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.sql.meanings import CURRENT_SECONDS
 from dai.drivers.sql.origins import selection
 from dai.streams.cancellation import Cancellation
+from dai.streams.meaning import Meaning
 
 pytestmark = pytest.mark.server
 FLUX = Meaning(unit="mJy", ucd="phot.flux.density", quantity="http://qudt.org/vocab/quantitykind/SpectralFluxDensity")

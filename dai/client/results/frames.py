@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from dai.config import Meaning
 from dai.errors import MissingDependencyError
 from dai.formats.values.text import is_numeric_text
+from dai.streams.meaning import Meaning
 
 _POLARS_DIGITS = 38
 _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from dai.config import Meaning
 from dai.drivers.sql.origins import Named, Words, selection
 from dai.errors import DaiError
+from dai.streams.meaning import NOTHING, Meaning
 
 if TYPE_CHECKING:
     from dai.drivers import Column, Driver, TableInfo
@@ -28,7 +28,6 @@ AGAIN_SECONDS = 10.0
 PATIENCE = 2.0
 """Seconds that a query waits for what its tables mean."""
 MOST_TABLES = 10_000
-NOTHING = Meaning()
 Meant = Callable[[pa.Schema], pa.Schema]
 """The schema of a result with what its columns mean."""
 

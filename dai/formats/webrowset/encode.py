@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dai.config import Meaning
 from dai.errors import DataError, EncodingError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import TEXT_BYTES, byte_view, ramped, text_blocks
 from dai.formats.webrowset.types import VARCHAR, Column, canonical_schema, column_text, described, restored_schema
+from dai.streams.meaning import Meaning
 from dai.streams.stream import Block, Stream
 
 DECLARATION = (

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import dai
 from dai.client.http.transport import Options
 from dai.client.registry import RegistryClient
-from dai.config import MEANINGS, Config, Meaning
+from dai.config import Config
 from dai.drivers import TableInfo
 from dai.drivers.sql.meanings import meaning
 from dai.errors import CancelledError, DaiError, NotFoundError
@@ -29,6 +29,7 @@ from dai.perform.activity import ACTIVITIES
 from dai.service.registry.entries import EVALUATOR, MEANING
 from dai.service.resources import Resource
 from dai.streams.cancellation import Cancellation
+from dai.streams.meaning import MEANINGS, Meaning
 
 log = logging.getLogger("dai.registry")
 RENEWALS = 3

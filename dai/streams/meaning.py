@@ -1,0 +1,44 @@
+"""What a column means, which the metadata of its field say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meaning:
+    """What the values of a column are: their ``unit``, what they measure as a UCD (Unified Content Descriptor of the
+    IVOA) and as a ``quantity`` kind (QUDT), and a ``description`` for people."""
+
+    unit: str | None = None
+    ucd: str | None = None
+    quantity: str | None = None
+    description: str | None = None
+
+    @property
+    def said(self) -> Mapping[str, str]:
+        """What is known, by name."""
+        return {name: value for name in MEANINGS if (value := getattr(self, name))}
+
+    @property
+    def metadata(self) -> Mapping[bytes, bytes]:
+        """Of the field of an Arrow schema."""
+        return {name.encode(): value.encode() for name, value in self.said.items()}
+
+    @classmethod
+    def of(cls, metadata: Mapping[bytes, bytes] | None) -> Meaning:
+        """What such metadata say."""
+        if not metadata:
+            return NOTHING
+        told = {name: metadata.get(name.encode(), b"").decode(errors="replace") for name in MEANINGS}
+        return cls(**{name: value or None for name, value in told.items()})
+
+    def or_else(self, other: Meaning) -> Meaning:
+        """With what only the other one says."""
+        return Meaning(**{**other.said, **self.said})
+
+
+MEANINGS = tuple(each.name for each in dataclasses.fields(Meaning))
+NOTHING = Meaning()
