@@ -11,9 +11,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from perf.federated_world import make_big, services
-from perf.harness import Report, legend_below, median, ratio, shown
+from perf.harness import Report, median, ratio, shown
 from perf.peers import Peer, PeerError
 from perf.peers.postgres_foreign import PostgresForeign
+from perf.plots import count, dots
 from perf.sides import US, Side, Us, compared
 from perf.world import World
 
@@ -59,7 +60,7 @@ def run(world: World, rounds: int) -> Report:
         for server in (world.postgres, world.mariadb):
             server.drop_database("big")
         world.postgres.drop_database("foreign_tables")
-    report.plot("federation", lambda axes: _draw(axes, list(sides), seconds), "seconds of each side a query", (1, 5))
+    report.plot("federation", lambda axes: _draw(axes, list(sides), seconds), "dqp beside each other system, a query")
     return report
 
 
@@ -95,14 +96,11 @@ def _shown(seconds: dict[str, list[float]], side: str) -> str:
     return shown(median(seconds[side])) if side in seconds else "–"
 
 
-def _draw(panels: Any, sides: list[str], seconds: dict[str, dict[str, list[float]]]) -> None:
-    for axes, (name, took) in zip(panels, seconds.items(), strict=True):
-        for at, side in enumerate(sides):
-            if side in took:
-                axes.bar(at, median(took[side]), label=side)
-            else:
-                axes.bar(at, 0, label=side)
-        axes.set_title(name)
-        axes.set_xticks([])
-        axes.set_ylabel("seconds")
-    legend_below(panels[0])
+def _draw(axes: Any, sides: list[str], seconds: dict[str, dict[str, list[float]]]) -> None:
+    rows = {
+        name: {side: ratio(took, US, side) for side in sides if side in took and side != US}
+        for name, took in seconds.items()
+    }
+    best = {name: max(ratios.values()) for name, ratios in rows.items() if ratios}
+    title = f"dqp is faster than every other system in {count(best)} joins of PostgreSQL with MariaDB"
+    dots(axes, rows, title=title, label="time of dqp / time of the other system: less is better")

@@ -92,13 +92,19 @@ class Report:
         """A figure the project holds itself to: at most (or at least) ``limit``."""
         self.goals.append((what, measured, limit, measured >= limit if at_least else measured <= limit))
 
-    def plot(self, name: str, draw: Callable[[Any], None], alt: str, panels: tuple[int, int] = (1, 1)) -> None:
+    def plot(
+        self,
+        name: str,
+        draw: Callable[[Any], None],
+        alt: str,
+        panels: tuple[int, int] = (1, 1),
+        height: float | None = None,
+    ) -> None:
         """Saves what ``draw(axes)`` draws beside the table; ``axes`` is a list where ``panels`` (down, across) are
-        several."""
+        several. ``height`` of all, in inches."""
         down, across = panels
-        figure, axes = plt.subplots(
-            down, across, figsize=(8 if across == 1 else 4 * across, 5 if down == 1 else 3 * down), layout="constrained"
-        )
+        size = 8 if across == 1 else 4 * across, height or (5 if down == 1 else 3 * down)
+        figure, axes = plt.subplots(down, across, figsize=size, layout="constrained")
         draw(axes if panels == (1, 1) else list(axes.flat))
         RESULTS.mkdir(exist_ok=True)
         figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})

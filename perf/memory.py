@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,8 @@ import psutil
 import dai
 from dai.client import Resource
 from perf.blocks import pipeline
-from perf.harness import Report, legend_below
+from perf.harness import Report
+from perf.plots import dots
 from perf.world import World, service
 
 FORMATS = ("webrowset", "csv", "arrow", "parquet", "json")
@@ -40,7 +41,6 @@ SQL = (
     "select i as id, i * 0.5::float8 as value, 'row number ' || i as name "
     "from (select generate_series(1, %d) as i) as numbers"
 )
-COLOURS = ("tab:blue", "tab:orange", "tab:green")
 
 
 @dataclass
@@ -65,7 +65,8 @@ def run(world: World, rounds: int) -> Report:
     pulled = {(form, size): _traced(world, "pulled", form, size, rows) for form in PULLED for size in PULLED_SIZES}
     report.text("## One request")
     _tabulated(report, whole, FORMATS, SIZES, rows)
-    report.plot("memory", lambda panels: _draw(panels, whole, rows), "memory against rows", panels=(2, 3))
+    peaks = {case: trace.peak for case, trace in whole.items()}
+    report.plot("memory", lambda axes: _draw(axes, peaks, rows), "memory of the service by format and block size")
     report.text("## Pulled block by block\n\nA block is handed out whole, so one at least is in memory.")
     _tabulated(report, pulled, PULLED, PULLED_SIZES, rows)
     for mode, traces in (("", whole), ("pulled, ", pulled)):
@@ -213,14 +214,9 @@ def _waiting(resource: Resource) -> int:
     return int(float(next(line.split()[1] for line in lines if line.startswith("dai_stream_blocks "))))
 
 
-def _draw(panels: list[Any], traces: dict[tuple[str, int], Trace], rows: int) -> None:
-    for axes, form in zip(panels, FORMATS, strict=False):
-        for size, colour in zip(SIZES, COLOURS, strict=True):
-            trace = traces[form, size]
-            passed = [received / trace.received * rows / 1e6 for received, _ in trace.points]
-            axes.plot(passed, [grown for _, grown in trace.points], color=colour, linewidth=1, label=f"{size:,}")
-        axes.axhline(GOAL_MIB, color="grey", linestyle=":")
-        axes.set(title=form, xlabel="million rows received", ylabel="MiB above the start", ylim=(0, None))
-    legend_below(panels[0], "rows a block")
-    for axes in panels[len(FORMATS) :]:
-        axes.set_axis_off()
+def _draw(axes: Any, peaks: Mapping[tuple[str, int], float], rows: int) -> None:
+    by_form = {form: {f"blocks of {size:,}": peaks[form, size] for size in SIZES} for form in FORMATS}
+    most = max(peaks.values())
+    title = f"{rows / 1e6:g} million rows pass through at most {most:.0f} MiB, whatever the format and the block size"
+    label = f"MiB above the start; the line: the goal of {GOAL_MIB:g}. Less is better"
+    dots(axes, by_form, title=title, label=label, mark=GOAL_MIB, log=False)

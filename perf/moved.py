@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -35,7 +36,8 @@ from examples.demo.data import protein_goterm
 from perf.federated_world import make_big, make_tpch
 from perf.federation import QUERIES as JOINS
 from perf.federation import ROWS
-from perf.harness import Report, legend_below
+from perf.harness import Report
+from perf.plots import dots
 from perf.reducer import Size, Whole, same
 from perf.sides import US, agree
 from perf.world import World
@@ -237,7 +239,9 @@ def written(report: Report, published: Mapping[str, Figures]) -> None:
                 ["query", "leaf", "moved", "minimum", "filter that came while it ran"],
                 [[query, leaf.what, _shown(leaf.moved), _shown(leaf.least), leaf.filtered] for query, leaf in gaps],
             )
-    report.plot("moved", lambda panels: _draw(panels, published), "bytes moved a query", panels=(len(published), 1))
+    for number, (title, queries) in enumerate(published.items(), 1):
+        draw = partial(_draw, name=title, queries=queries)
+        report.plot(f"moved-{number}", draw, f"bytes moved a query, {title}", height=2 + 0.22 * len(queries))
     for title, queries in published.items():
         ratios = [each.moved.bytes / each.everything.bytes for each in queries.values()]
         report.goal(f"{title}: the largest moved / everything", max(ratios), 1 + PACKING)
@@ -273,19 +277,17 @@ def _bytes(size: float) -> str:
     return f"{size:.3g} GB"
 
 
-def _draw(panels: Any, published: Mapping[str, Figures]) -> None:
-    for axes, (title, queries) in zip(panels, published.items(), strict=True):
-        series = {
-            "minimum": [each.least.bytes for each in queries.values()],
-            "moved": [each.moved.bytes for each in queries.values()],
-            "everything": [each.everything.bytes for each in queries.values()],
+def _draw(axes: Any, name: str, queries: Figures) -> None:
+    rows = {
+        query: {
+            "what dqp moves": each.moved.bytes / each.least.bytes,
+            "all rows of the columns": each.everything.bytes / each.least.bytes,
         }
-        for at, (name, sizes) in enumerate(series.items()):
-            axes.bar([number + at * 0.27 for number in range(len(queries))], sizes, 0.27, label=name)
-        rotation = 90 if len(queries) > MANY else 0
-        axes.set_xticks([number + 0.27 for number in range(len(queries))], list(queries), rotation=rotation)
-        axes.set(yscale="log", ylabel="bytes", title=title)
-    legend_below(panels[0])
+        for query, each in queries.items()
+        if each.least.bytes
+    }
+    title = f"dqp moves {_mean(queries):.2g} times the least ({name})"
+    dots(axes, rows, title=title, label="bytes / the least possible for the plan: less is better")
 
 
 WHY = """What the gap is made of, by kind, with the queries of scale 0.1 that showed it when this was written:

@@ -20,8 +20,9 @@ import psycopg
 
 from dai.errors import CancelledError
 from perf.federated_world import Urls, services
-from perf.harness import Report, legend_below, median, shown
+from perf.harness import Report, median, shown
 from perf.peers import Peer, PeerError, PeerTimeoutError
+from perf.plots import count, ranked
 from perf.sides import PATIENCE, US, Us, agree
 from perf.world import World
 from tests.tpcds import PLACEMENTS, Generated, generated, load
@@ -194,18 +195,7 @@ def _told(report: Report, name: str, times: Mapping[str, Times], sides: Sequence
 
 
 def _draw(axes: Any, times: Mapping[str, Times]) -> None:
-    """A dot a query: the best peer's seconds and ours; below the line we are faster."""
-    for label, slow in (("as fast as it should be", False), (f"above {FACTOR:g} x + {MORE:g} s", True)):
-        dots = {query: each for query, each in times.items() if each.slow() == slow}
-        peers = [each.of(each.best()) for each in dots.values()]
-        axes.scatter(peers, [each.of(US) for each in dots.values()], s=14, label=label)
-        for query, peer in zip(dots, peers, strict=True):
-            if slow:
-                axes.annotate(query, (peer, dots[query].of(US)), fontsize=7)
-    ends = [min(each.of(each.best()) for each in times.values()), max(each.of(each.best()) for each in times.values())]
-    axes.plot(ends, ends, color="grey", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("seconds of the best peer")
-    axes.set_ylabel("seconds of ours")
-    legend_below(axes)
+    ratios = {query: each.of(US) / each.of(each.best()) for query, each in times.items()}
+    title = f"dqp is faster than the best other system in {count(ratios)} queries of TPC-DS"
+    label = "time of dqp / time of the best other system: less is better"
+    ranked(axes, ratios, title=title, label=label, named=[query for query, each in ratios.items() if each > FACTOR])

@@ -16,8 +16,9 @@ import duckdb
 import pyarrow as pa
 
 from perf.federated_world import TPCH, make_tpch, services
-from perf.harness import Report, legend_below, median, ratio, shown
+from perf.harness import Report, median, ratio, shown
 from perf.peers import Peer
+from perf.plots import count, dots
 from perf.sides import US, Side, Us, agree, compared
 from perf.world import World
 from tests.tpch import PLACEMENTS, QUERIES, qualified, tables
@@ -85,7 +86,7 @@ def _placed(report: Report, name: str, urls: Any, expected: dict[str, pa.Table],
     )
     if notes:
         report.text("\n".join(notes))
-    report.plot(f"tpch-{name}", lambda axes: _draw(axes, seconds, list(sides)), f"seconds a query, {name}")
+    report.plot(f"tpch-{name}", lambda axes: _draw(axes, seconds, list(sides)), f"dqp beside DuckDB, {name}", height=6)
     report.goal(
         f"{name}: geometric mean of ours / {peer}",
         geometric_mean(ratio(took, US, peer) for took in seconds.values()),
@@ -94,11 +95,8 @@ def _placed(report: Report, name: str, urls: Any, expected: dict[str, pa.Table],
 
 
 def _draw(axes: Any, seconds: dict[str, dict[str, list[float]]], sides: list[str]) -> None:
-    width = 0.8 / len(sides)
-    for at, side in enumerate(sides):
-        places = [number + at * width for number in range(len(seconds))]
-        axes.bar(places, [median(took[side]) for took in seconds.values()], width, label=side)
-    axes.set_xticks([number + 0.4 - width / 2 for number in range(len(seconds))], list(seconds), rotation=90)
-    axes.set_ylabel("seconds")
-    axes.set_yscale("log")
-    legend_below(axes)
+    peers = [side for side in sides if side != US]
+    ratios = {query: max(ratio(took, US, side) for side in peers) for query, took in seconds.items()}
+    title = f"dqp is faster than DuckDB with its scanners in {count(ratios)} queries of TPC-H"
+    label = "time of dqp / time of DuckDB, with the better setting: less is better"
+    dots(axes, {query: {"ratio": each} for query, each in ratios.items()}, title=title, label=label)

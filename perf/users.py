@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.harness import Report, legend_below
+from perf.plots import COLOURS
 from perf.world import World
 
 USERS = (1, 2, 5, 10, 20, 50, 100, 200)
@@ -116,17 +117,22 @@ def _rows(path: Path) -> list[Mapping[str, str]]:
 
 def _draw(panels: list[Any], curves: dict[str, list[Level]]) -> None:
     rate, wait = panels
-    for title, levels in curves.items():
+    for (title, levels), colour in zip(curves.items(), COLOURS, strict=False):
         users = [each.users for each in levels]
-        (line,) = rate.plot(users, [each.rate for each in levels], marker=".", label=title)
-        for percentile, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
-            figures = [getattr(each, percentile) for each in levels]
-            wait.plot(users, figures, style, color=line.get_color(), marker=".")
-    for axes, what in ((rate, "whole answers a second"), (wait, "ms until the last byte: p50 —, p95 - -, p99 ···")):
-        axes.set(xscale="log", xlabel="users", ylabel=what)
+        rate.plot(users, [each.rate for each in levels], marker="o", color=colour, label=title)
+        wait.plot(users, [each.p50 for each in levels], marker="o", color=colour)
+        wait.plot(users, [each.p99 for each in levels], ":", color=colour)
+    least = min(each.rate for levels in curves.values() for each in levels)
+    failed = sum(each.failed for levels in curves.values() for each in levels)
+    rate.set_title(f"At least {least:.0f} answers a second\nwith 1 to {USERS[-1]} users; more is better", loc="left")
+    wait.set_title(f"The wait grows with the users, {failed} fail\n(p50 —, p99 ···); less is better", loc="left")
+    for axes, what in ((rate, "whole answers a second"), (wait, "ms until the last byte")):
+        axes.set(xscale="log", xlabel="users at once", ylabel=what)
         axes.set_xticks(USERS, [str(users) for users in USERS])
         axes.minorticks_off()
         axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
     rate.set(ylim=(0, None))
     wait.set(yscale="log")
+    wait.set_yticks([10, 100, 1000], ["10", "100", "1000"])
     legend_below(rate)
