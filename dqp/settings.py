@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError
 from dai import config
 from dai.client import parted
 from dai.config import TlsConfig
+from dai.config.data_files import is_files, is_pattern
 from dai.config.database_files import url_of
 from dai.config.identity import is_safe
 from dai.errors import ConfigurationError, RequestError
@@ -197,7 +198,10 @@ def load(
     environment = os.environ if environment is None else environment
     if isinstance(federation, Mapping):
         return _federation(federation, Path(), environment)
-    url = str(federation) if "://" in str(federation) else url_of(federation)
+    named = str(federation)
+    if is_files(named):
+        return _federation({"sources": {_alias_of_files(named): named}}, Path(), environment)
+    url = named if "://" in named else url_of(federation)
     if url is not None:
         return _federation({"sources": {_alias(url): url}}, Path(), environment)
     path = Path(federation)
@@ -218,7 +222,17 @@ def _alias(url: str) -> str:
         raise ConfigurationError(
             "This is no URL of a database.", hint="It looks like postgresql://user@host/database or sqlite:///file.db."
         ) from None
-    name = re.sub(r"\W", "_", Path(database).stem, flags=re.ASCII)
+    return _as_alias(Path(database).stem)
+
+
+def _alias_of_files(path: str) -> str:
+    """The name of the file or the folder, of a pattern that of the folder before it."""
+    parts = [each for each in path.split("/") if each not in ("", ".", "..") and not is_pattern(each)]
+    return _as_alias(parts[-1].partition(".")[0] if parts else "data")
+
+
+def _as_alias(text: str) -> str:
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if name and not name[0].isdigit() else f"db{name}"
 
 
@@ -394,7 +408,8 @@ def _sources(
         entries = []
         for alias, value in document.items():
             if isinstance(value, str):
-                value = {"url" if value.startswith(("http://", "https://")) else "database": value}
+                is_service = value.startswith(("http://", "https://")) and not is_files(value)
+                value = {"url" if is_service else "database": value}
             if not isinstance(value, Mapping):
                 raise ConfigurationError(f"{where}.{alias} must be an address or a section, not {value!r}.")
             entries.append({"alias": alias, **value})
@@ -455,6 +470,9 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
         if section.password is not None:
             password = config.secret(section.password, f"{place}.password", environment, base)
         text = config.secret(section.database, f"{place}.database", environment, base)
+        path = text if "://" in text else str(base / text)
+        if "://" not in text or is_files(text):
+            text = url_of(path, section.alias) or text
         database = config.database_url(text, f"{place}.database", base, password)
     for key, address in (("url", url), *(("replicas", each) for each in section.replicas)):
         if address is not None:

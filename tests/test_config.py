@@ -127,7 +127,7 @@ def test_a_switch_is_set_by_file_and_environment() -> None:
         ({"limits": {"rows": -1}}, {}, "limits.rows must be 0 or more"),
         ({"resources": {"a": 1}}, {}, "must be a section"),
         ({"resources": {"a b": {"url": "sqlite://"}}}, {}, "a name is made of"),
-        ({"resources": {"a": {}}}, {}, "needs one of url, collections and directory"),
+        ({"resources": {"a": {}}}, {}, "needs one of url, files, collections and directory"),
         ({"resources": {"a": {"url": "sqlite://", "directory": "x"}}}, {}, "url and directory"),
         ({"resources": {"a": {"collections": "mariadb://h/d"}}}, {}, "no file and no URL of SQLite or PostgreSQL"),
         ({"resources": {"a": {"collections": "sqlite://"}}}, {}, "no file and no URL of SQLite or PostgreSQL"),

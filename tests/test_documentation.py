@@ -61,7 +61,9 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         pytest.param(_rows(SERVICE, "### `[service]`"), _fields(ServiceConfig), id="service"),
         pytest.param(_rows(SERVICE, "### `[limits]`"), _fields(LimitsConfig), id="limits"),
         pytest.param(
-            _rows(SERVICE, "### `[resources.NAME]`"), _fields(ResourceConfig, "name", "environment"), id="resources"
+            _rows(SERVICE, "### `[resources.NAME]`"),
+            _fields(ResourceConfig, "name", "environment") | {"files": None},
+            id="resources",
         ),
         pytest.param(
             _rows(SERVICE, "### `[resources.NAME.policy]`"),

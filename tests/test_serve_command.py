@@ -14,6 +14,7 @@ from dai.commands.output import UsageError
 from dai.commands.run import configuration, greeting
 from dai.config import Config, IdentityConfig, ServiceConfig, parse
 from dai.config.service import TlsConfig
+from dai.errors import ConfigurationError
 
 
 def test_a_file_or_a_database_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +30,12 @@ def test_a_file_or_a_database_is_served(tmp_path: Path, monkeypatch: pytest.Monk
     assert configuration("sqlite:///x.db", None).resources["data"].url == f"sqlite:///{tmp_path}/x.db"
     with pytest.raises(UsageError, match="exclude each other"):
         configuration("sqlite:///x.db", "other.toml")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id\n1\n")
+    for source in (["a.csv", "b.csv"], ["*.csv"], ["a.csv"], [str(tmp_path)]):
+        assert (configuration(source, None).resources["data"].url or "").startswith("files:///?")
+    with pytest.raises(ConfigurationError, match=r"there is no file 'c\.csv'"):
+        configuration(["a.csv", "c.csv"], None)
 
 
 BOOK = {"resources": {"book": {"url": "sqlite://"}}}

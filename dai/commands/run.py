@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "dai.toml"
 ONE_LINER = """With a database in place of a configuration it is served as the resource `data`, on loopback, e.g.
-dai serve book.db (a file of SQLite or DuckDB), dai serve postgresql://user@localhost/lab"""
+dai serve book.db (a file of SQLite or DuckDB), dai serve postgresql://user@localhost/lab,
+dai serve data/*.parquet (CSV, JSON, Parquet and Arrow files: a table each), dai serve folder"""
 
 
 def add(commands: Any) -> None:
     serve = commands.add_parser("serve", help="run the data service", epilog=ONE_LINER)
-    serve.add_argument("source", nargs="?", metavar="DATABASE", help="a URL or a file: serve it as the resource `data`")
+    serve.add_argument(
+        "source", nargs="*", metavar="DATABASE", help="a URL, a file or files: serve it as the resource `data`"
+    )
     serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     port, workers = whole(0, 65535, "a port"), whole(1, 64, "a number of processes")
@@ -42,20 +46,28 @@ def add(commands: Any) -> None:
     check.set_defaults(run=run_check)
 
 
-def configuration(source: str | None, file: str | None) -> Config:
-    """Of a TOML file, or of one database. Raises UsageError for both, ConfigurationError for what is wrong in it."""
+def configuration(source: str | Sequence[str] | None, file: str | None) -> Config:
+    """Of a TOML file, or of one database, or files. Raises UsageError for both, ConfigurationError for what is wrong in
+    it."""
     from dai import config
-    from dai.config import database_files
+    from dai.config import data_files, database_files
 
-    if source is not None and "://" not in source and (url := database_files.url_of(source)) is not None:
-        source = url
-    elif source is not None and "://" not in source and file is None:
+    named = [source] if isinstance(source, str) else list(source or ())
+    single = named[0] if len(named) == 1 else None
+    url = None
+    if single is not None and "://" in single and not data_files.is_files(single):
+        url = single
+    elif single is not None and database_files.kind_of(single) is not None:
+        url = database_files.url_of(single)
+    elif named and (len(named) > 1 or data_files.is_files(named[0])):
+        url = data_files.url(named, "dai serve", Path(), "data")
+    elif single is not None and file is None:
         # `dai serve dai.toml` means the file.
-        source, file = None, source
-    if source is not None and file is not None:
+        file, named = single, []
+    if named and file is not None:
         raise UsageError("A database URL and --config exclude each other.", hint="Put the URL into the file.")
-    if source is not None:
-        return config.parse({"resources": {"data": {"url": source}}})
+    if url is not None:
+        return config.parse({"resources": {"data": {"url": url}}})
     path = Path(file or DEFAULT_FILE)
     if file is None and not path.exists():
         raise UsageError(

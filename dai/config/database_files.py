@@ -1,11 +1,14 @@
-"""Where a database is, for people: which database's a file is, by how it begins, and what a URL says, without its
-password."""
+"""Where a database is, for people: which database's a file is, by how it begins (files of tables are
+``data_files``), and what a URL says, without its password."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
+
+from dai.config import data_files
 
 PRODUCTS = {"sqlite": "SQLite", "duckdb": "DuckDB"}
 
@@ -22,15 +25,21 @@ def kind_of(path: Path | str) -> str | None:
     return "duckdb" if begin[8:12] == b"DUCK" else None
 
 
-def url_of(path: Path | str) -> str | None:
-    """The URL of the database in a file; None for what is no database."""
+def url_of(path: Path | str, name: str = "data") -> str | None:
+    """The URL of the database in a file, or of the tables that files, a folder or a pattern are; None for anything
+    else. ``name``: of the table of a pattern."""
     kind = kind_of(path)
-    return None if kind is None else f"{kind}:///{Path(path).resolve()}"
+    if kind is not None:
+        return f"{kind}:///{Path(path).resolve()}"
+    return data_files.url(str(path), str(path), Path(), name) if data_files.is_files(str(path)) else None
 
 
 def address(url: str | None) -> str:
     """What a URL says: ``host db.example.org, port 5432, database 'lab', user 'reader'``, or the file."""
     parts = make_url(url or "")
+    if parts.drivername == data_files.SCHEME:
+        places = [place for each in parts.query.values() for place in ((each,) if isinstance(each, str) else each)]
+        return f"files {', '.join(urlsplit(each)._replace(query='').geturl() for each in places)}"
     if parts.host is None:
         return f"file {parts.database}"
     said = [("host", parts.host), ("port", parts.port), ("database", parts.database), ("user", parts.username)]

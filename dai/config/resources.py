@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 
+from dai.config import data_files
 from dai.config.columns import ColumnConfig, columns
 from dai.config.service import ServiceConfig, TlsConfig
 from dai.config.values import POSITIVE, database_url, secret, section
@@ -47,7 +48,8 @@ class PolicyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
-    """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
+    """A data resource: ``url`` (an SQL database), ``files`` (tables: ``data_files``; they become a ``url``),
+    ``collections`` (XML documents) or ``directory`` (files).
 
     ``collections``: the database that stores them, a file of SQLite or a URL of SQLite or PostgreSQL. ``replicas``:
     URLs of databases with the same data, for sqlResilient; a ``password`` is that of all. ``roles``: a file that says
@@ -142,12 +144,16 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     value, policy = dict(value), policy_of(value, where, base)
     value.pop("policy", None)
     said = columns(value.pop("columns", {}), f"{where}.columns", base)
+    if (files := value.pop("files", None)) is not None:
+        if "url" in value:
+            raise ConfigurationError(f"[{where}] has url and files.", hint="Make them two resources.")
+        value["url"] = data_files.url(files, f"{where}.files", base, name)
     fixed = {"name": name, "policy": policy, "columns": said, "environment": environment}
     resource: ResourceConfig = section(ResourceConfig, where, value, base, **fixed)
     kinds = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
     if len(kinds) != 1:
         what = " and ".join(kinds) or "none of them"
-        raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
+        raise ConfigurationError(f"[{where}] needs one of url, files, collections and directory, but has {what}.")
     if resource.roles is not None and resource.url is None:
         raise ConfigurationError(f"{where}.roles is for a database (url).", hint="Remove it.")
     if said and resource.url is None:

@@ -37,6 +37,7 @@ DRIVERS = Table(
         "postgresql": "dai.drivers.postgresql.driver:PostgreSQL",
         "sqlite": "dai.drivers.sqlite.driver:SQLite",
         "duckdb": "dai.drivers.duckdb.driver:DuckDB",
+        "files": "dai.drivers.duckdb.files:Files",
         "mariadb": "dai.drivers.mariadb.driver:MariaDB",
         "mysql": "dai.drivers.mariadb.driver:MariaDB",
         "any": "dai.drivers.generic.driver:AnyDatabase",

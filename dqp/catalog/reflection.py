@@ -64,6 +64,8 @@ class Reflected:
                 called = self._classic.setdefault(f"{alias}_{name}".casefold(), {})
                 if not called or name.casefold() in (each.casefold() for each in called):
                     called.setdefault(name, info)
+        self._alone = self.table(alias)
+        """The table with the name of the source, which needs no other."""
 
     def table(self, name: str, schema: str | None = None) -> TableInfo | None:
         """The table of that name. Without ``schema``: the one in a default schema, else the only one of that name, else
@@ -84,7 +86,9 @@ class Reflected:
         return next(filter(None, in_default_schemas), None) or self._named.get(folded, {})
 
     def classic(self, name: str) -> TableInfo | None:
-        """The table that ``alias_name`` or ``alias_schema_name`` names."""
+        """The table that ``alias_name`` or ``alias_schema_name`` names, or ``alias`` alone."""
+        if name.casefold() == self.alias.casefold():
+            return self._alone
         return _chosen(self._classic.get(name.casefold(), {}), name[len(self.alias) + 1 :])
 
     def similar(self, name: str, schema: str | None = None, *, classic: bool = False) -> list[str]:
@@ -97,6 +101,8 @@ class Reflected:
     def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...], bool]]:
         """Tables that have one of the (case-folded) names: each with a path that SQL may use, and whether the case of
         its letters counts, because another table's name differs only in case."""
+        if self._alone is not None and self.alias.casefold() in names:
+            yield self._alone, (self.alias,), False
         for name in names:
             for info in self._named.get(name, {}).values():
                 if info.schema and info.schema.casefold() in names:

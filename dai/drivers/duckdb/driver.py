@@ -83,6 +83,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     dialect = "duckdb"
     syntax = SYNTAX
+    telling = _TELLING
 
     def __init__(self, path: str, options: DriverOptions) -> None:
         super().__init__(options)
@@ -161,16 +162,24 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
-            if self._root is None:
-                self._check_file()
-                root = duckdb.connect(self._path, config=_CONFIG)
-                with _CONFIGURING:
-                    with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
-                        root.execute("SET GLOBAL TimeZone = 'UTC'")
-                    if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
-                        root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
-                self._root = root
+            self._root = self._opened(self._root)
             return self._root.cursor()
+
+    def _opened(self, root: DuckDBPyConnection | None) -> DuckDBPyConnection:
+        """The database as it is to be asked now; None: it was not opened yet."""
+        if root is not None:
+            return root
+        self._check_file()
+        root = duckdb.connect(self._path, config=_CONFIG)
+        self._locked(root)
+        return root
+
+    def _locked(self, root: DuckDBPyConnection) -> None:
+        with _CONFIGURING:
+            with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+                root.execute("SET GLOBAL TimeZone = 'UTC'")
+            if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+                root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
 
     def _check_file(self) -> None:
         """DuckDB would ask for an extension that reads files of SQLite."""
@@ -207,7 +216,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         release: Release[DuckDBPyConnection],
     ) -> Stream:
         query = single_query(sql, self.syntax)
-        _check_names(query)
+        _check_names(query, self.telling)
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
@@ -314,7 +323,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
         return int(rows.num_rows)
 
 
-def _check_names(sql: str) -> None:
+def _check_names(sql: str, telling: frozenset[str]) -> None:
     """StatementError for what would tell of the service."""
     called = ""
     for kind, start, end in tokens(sql, SYNTAX):
@@ -324,7 +333,7 @@ def _check_names(sql: str) -> None:
         if kind == "comment":
             continue
         name = text.strip('"`').casefold() if kind in ("word", "name") else ""
-        if name in _TELLING:
+        if name in telling:
             raise StatementError(f"{name} is not allowed: it tells of the service.", sql=sql, position=start + 1)
         called = name if name in _BUILDING else ""
 

@@ -1,0 +1,122 @@
+"""Files as tables: which tables a file, a folder or a pattern of files stands for.
+
+A file is a table with the name of the file; a pattern (``2024/*.parquet``) one table of all files that it fits, with
+the name of the resource. A folder has a table for each of its files, and one for each folder in it that has files.
+``{"table": "pattern"}`` names tables; a list has several of all that. A file may have an address (``https:``, ``s3:``).
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from dai.errors import ConfigurationError
+
+SCHEME = "files"
+_FORMS = {
+    "csv": ("csv", "tsv"),
+    "json": ("json", "jsonl", "ndjson"),
+    "parquet": ("parquet", "pq"),
+    "arrow": ("arrow", "feather", "ipc"),
+}
+_BY_SUFFIX = {suffix: form for form, suffixes in _FORMS.items() for suffix in suffixes}
+_COMPRESSED = ("gz", "zst")
+_PATTERN = re.compile(r"[*?\[]")
+ADDRESSES = ("http", "https", "s3", "gs")
+Tables = dict[str, tuple[str, ...]]
+"""Paths, patterns and addresses by the table that they are."""
+
+
+def form_of(path: str) -> str | None:
+    """``csv``, ``json``, ``parquet`` or ``arrow``; None for any other file."""
+    *_, before, last = ("", "", *path.rpartition("/")[2].lower().split("."))
+    form = _BY_SUFFIX.get(before if last in _COMPRESSED else last)
+    return None if form is None or (last in _COMPRESSED and form not in ("csv", "json")) else form
+
+
+def is_pattern(path: str) -> bool:
+    return _PATTERN.search(path) is not None
+
+
+def is_files(text: str) -> bool:
+    """Whether a path or an address is meant as files with tables."""
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        return scheme in ADDRESSES and form_of(urlsplit(text).path) is not None
+    return form_of(text) is not None or Path(text).is_dir()
+
+
+def url(files: Any, where: str, base: Path, name: str) -> str:
+    """The driver's URL of these files; ``name`` is that of the table of a pattern. ConfigurationError names what is
+    missing or of no known form."""
+    tables = _tables(files, where, base, name)
+    for table, paths in tables.items():
+        for each in paths:
+            if form_of(urlsplit(each).path if "://" in each else each) is None:
+                known = ", ".join(f".{suffix}" for suffix in _BY_SUFFIX)
+                raise ConfigurationError(f"{where}: {_shown(each, base)} of the table {table} is no table.", hint=known)
+            if "://" not in each and is_pattern(each) and not any(glob.iglob(each, recursive=True)):
+                raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.")
+            if "://" not in each and not is_pattern(each) and not Path(each).is_file():
+                raise ConfigurationError(f"{where}: there is no file {_shown(each, base)}.")
+    return f"{SCHEME}:///?{urlencode(tables, doseq=True)}"
+
+
+def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
+    tables: Tables = {}
+    if isinstance(files, Mapping):
+        for table, paths in files.items():
+            listed = paths if isinstance(paths, list | tuple) else [paths]
+            if not listed or not all(isinstance(each, str) and each for each in listed):
+                raise ConfigurationError(f"{where}.{table} must be a path, or a list of paths.")
+            tables[str(table)] = tuple(_absolute(each, base) for each in listed)
+        return tables
+    listed = files if isinstance(files, list | tuple) else [files]
+    if not listed or not all(isinstance(each, str | Path) and str(each) for each in listed):
+        raise ConfigurationError(f'{where} must be a path, a list of paths, or tables: {{orders = "orders/*.csv"}}.')
+    for each in map(str, listed):
+        for table, path in _of(_absolute(each, base), where, base, name):
+            if table in tables:
+                hint = f'Name them: {where} = {{first = "…", second = "…"}}.'
+                raise ConfigurationError(f"{where}: there are two files for the table {table!r}.", hint=hint)
+            tables[table] = path
+    return tables
+
+
+def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[str, ...]]]:
+    if "://" in path:
+        return [(_stem(urlsplit(path).path), (path,))]
+    if is_pattern(path):
+        return [(name, (path,))]
+    place = Path(path)
+    if not place.is_dir():
+        return [(_stem(path), (path,))]
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for each in sorted(place.iterdir()):
+        if each.name.startswith((".", "_")):
+            continue
+        if each.is_file() and form_of(each.name):
+            found.append((_stem(each.name), (str(each),)))
+        elif each.is_dir():
+            suffixes = {file.suffix for file in each.rglob("*") if file.is_file() and form_of(file.name)}
+            if suffixes:
+                found.append((each.name, tuple(f"{each}/**/*{suffix}" for suffix in sorted(suffixes))))
+    if not found:
+        raise ConfigurationError(f"{where}: the folder {_shown(path, base)} has no files with tables.")
+    return found
+
+
+def _absolute(path: str, base: Path) -> str:
+    return path if "://" in path else str(base.resolve() / path)
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0] or "data"
+
+
+def _shown(path: str, base: Path) -> str:
+    return repr(path.removeprefix(f"{base.resolve()}/"))

@@ -1,0 +1,239 @@
+"""CSV, JSON, Parquet and Arrow files as a read-only database: DuckDB in memory, with a view for each table.
+
+DuckDB may open the files of these tables and no other: ``allowed_paths`` names each, external access is off. Views list
+their files; when files come, go or change, the next statement gets a new DuckDB. Arrow files are copied once into
+Parquet, and what has an address is fetched once, into a directory of the driver.
+"""
+
+from __future__ import annotations
+
+import glob
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import duckdb
+import pyarrow as pa
+import pyarrow.fs as filesystems
+import pyarrow.parquet as parquet
+from duckdb import DuckDBPyConnection
+from sqlalchemy.engine import make_url
+
+from dai.config.data_files import form_of, is_pattern
+from dai.drivers import DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.duckdb.driver import DuckDB
+from dai.drivers.sql.ddl import quoted
+from dai.errors import DatabaseUnavailableError, DataError, DeniedError, NotFoundError
+from dai.plugins import nearest
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+LOOK_SECONDS = 1.0
+"""How old the list of the files may be."""
+FETCH_SECONDS = 60.0
+"""Without a byte from an address."""
+_SAMPLE = 1 << 16
+_READERS = {
+    "csv": "read_csv({}, union_by_name = true)",
+    "json": "read_json({}, union_by_name = true)",
+    "parquet": "read_parquet({}, union_by_name = true, hive_partitioning = {hive})",
+}
+_State = tuple[tuple[str, str, int, int], ...]
+"""Table, path, time of change and size of every file."""
+
+
+class Files(DuckDB):
+    """``tables``: the paths, patterns and addresses of each."""
+
+    telling = DuckDB.telling | {"duckdb_views", "pg_views", "pg_get_viewdef", "sqlite_master", "sqlite_schema", "views"}
+
+    def __init__(self, tables: Mapping[str, Sequence[str]], options: DriverOptions) -> None:
+        super().__init__(":memory:", options)
+        self._tables = tables
+        self._own = tempfile.TemporaryDirectory(prefix="dai-files-")
+        self._fetched: dict[str, str] = {}
+        self._parquet: dict[tuple[str, int, int], str] = {}
+        self._state: _State = ()
+        self._looked = float("-inf")
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> Files:
+        query = make_url(url).query
+        return cls({name: (each,) if isinstance(each, str) else each for name, each in query.items()}, options)
+
+    def product(self) -> str:
+        return f"{len(self._tables)} table{'' if len(self._tables) == 1 else 's'} of files, {super().product()}"
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        return tuple(replace(each, kind="table", rows=self._figures(each.name)[0]) for each in super().tables(pattern))
+
+    def statistics(self, table: str) -> Statistics:
+        name = table.removeprefix("main.")
+        if name not in self._tables:
+            raise NotFoundError(f"There is no table {table}.", hint=nearest(name, list(self._tables)))
+        with self._pool.connection(Cancellation()):
+            rows, size = self._figures(name)
+        return Statistics(rows=rows, size_bytes=size)
+
+    def load(self, table: str, stream: Stream, **options: Any) -> int:
+        stream.close()
+        _refuse()
+
+    @contextmanager
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
+        if not read_only:
+            _refuse()
+        with super().transaction(cancellation=cancellation, read_only=True) as session:
+            yield session
+
+    def close(self) -> None:
+        super().close()
+        self._own.cleanup()
+
+    # --- the views ---
+
+    def _opened(self, root: DuckDBPyConnection | None) -> DuckDBPyConnection:
+        if root is not None and time.monotonic() - self._looked < LOOK_SECONDS:
+            return root
+        state = self._looked_at()
+        self._looked = time.monotonic()
+        if root is not None and state == self._state:
+            return root
+        new = duckdb.connect()
+        paths: list[str] = []
+        for name in self._tables:
+            files = [self._readable(path, changed, size) for table, path, changed, size in state if table == name]
+            if not files:
+                raise DatabaseUnavailableError(f"There are no files for the table {name!r}.")
+            hive = str(any("=" in Path(each).parent.name for each in files)).lower()
+            reader = _READERS[form_of(files[0]) or "parquet"].format(_listed(files), hive=hive)
+            try:
+                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS FROM {reader}")
+            except duckdb.Error as error:
+                raise _unreadable(name, files, error) from error
+            paths += files
+        for setting in (
+            "autoinstall_known_extensions = false",
+            "autoload_known_extensions = false",
+            f"allowed_paths = {_listed(paths)}",
+            "enable_external_access = false",
+        ):
+            new.execute(f"SET GLOBAL {setting}")
+        self._locked(new)
+        if root is not None:
+            root.close()  # cursors that are at work keep their database
+        self._state = state
+        return new
+
+    def _looked_at(self) -> _State:
+        found = []
+        for name, patterns in self._tables.items():
+            for each in patterns:
+                path = self._local(each)
+                listed = sorted(glob.glob(path, recursive=True)) if is_pattern(path) else [path]
+                for file in listed:
+                    try:
+                        stat = Path(file).stat()
+                    except OSError as error:
+                        raise DatabaseUnavailableError(f"A file of the table {name!r} is gone.") from error
+                    found.append((name, file, stat.st_mtime_ns, stat.st_size))
+        return tuple(found)
+
+    def _local(self, place: str) -> str:
+        """The path of what has an address."""
+        if "://" not in place:
+            return place
+        if place not in self._fetched:
+            file = Path(self._own.name, f"{len(self._fetched)}-{urlsplit(place).path.rpartition('/')[2]}")
+            try:
+                _fetch(place, file)
+            except (OSError, URLError, pa.ArrowException) as error:
+                raise DatabaseUnavailableError("A file cannot be fetched from its address.") from error
+            self._fetched[place] = str(file)
+        return self._fetched[place]
+
+    def _readable(self, path: str, changed: int, size: int) -> str:
+        """A file that DuckDB reads."""
+        if form_of(path) != "arrow":
+            return path
+        key = path, changed, size
+        if key not in self._parquet:
+            copy = str(Path(self._own.name, f"{len(self._parquet)}.parquet"))
+            try:
+                with pa.OSFile(path) as file:
+                    schema, batches = _arrow(file)
+                    with parquet.ParquetWriter(copy, schema) as writer:
+                        for batch in batches:
+                            writer.write_batch(batch)
+            except (OSError, pa.ArrowException) as error:
+                raise DataError(f"{Path(path).name} is no Arrow file, or it is damaged.") from error
+            self._parquet[key] = copy
+        return self._parquet[key]
+
+    def _figures(self, table: str) -> tuple[int | None, int]:
+        """Rows, where the files say or show them, and bytes."""
+        rows: int | None = 0
+        total = 0
+        for name, path, changed, size in self._state:
+            if name == table:
+                total += size
+                known = _rows(self._readable(path, changed, size), size)
+                rows = None if rows is None or known is None else rows + known
+        return rows, total
+
+
+def _arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """Of an Arrow file, or of a stream in a file."""
+    try:
+        reader = pa.ipc.open_file(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        stream = pa.ipc.open_stream(file)
+        return stream.schema, stream
+    return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _fetch(address: str, file: Path) -> None:
+    if urlsplit(address).scheme in ("http", "https"):
+        with urlopen(address, timeout=FETCH_SECONDS) as source, file.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        return
+    system, path = filesystems.FileSystem.from_uri(address)
+    with system.open_input_stream(path) as source, file.open("wb") as target:
+        shutil.copyfileobj(source, target)
+
+
+def _rows(path: str, size: int) -> int | None:
+    """Of a Parquet file exactly; of text about, by its first lines."""
+    if path.endswith((".gz", ".zst")):
+        return None
+    if form_of(path) == "parquet":
+        return int(parquet.read_metadata(path).num_rows)
+    with open(path, "rb") as file:
+        sample = file.read(_SAMPLE)
+    lines = sample.count(b"\n")
+    return round(size * lines / len(sample)) if lines else 1
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return "[" + ", ".join("'" + each.replace("'", "''") + "'" for each in paths) + "]"
+
+
+def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataError:
+    """Names files as people do, not by their paths."""
+    message = str(error).partition("\n")[0].partition(": ")[2]
+    for each in files:
+        message = message.replace(each, Path(each).name)
+    return DataError(f"The files of the table {table!r} cannot be read: {message}")
+
+
+def _refuse() -> NoReturn:
+    raise DeniedError("Files are read, and never changed.")

@@ -1,0 +1,194 @@
+"""Files as tables: what a driver reads, and that a query reads nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
+import pytest
+
+import dai
+import dqp
+from dai.api.server.serve import background
+from dai.config import data_files, parse
+from dai.drivers import Driver, driver_for
+from dai.drivers.duckdb import files as module
+from dai.errors import ConfigurationError, DaiError, DataError, DeniedError, StatementError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+DAYS = [pa.table({"id": [2 * day, 2 * day + 1], "v": [0.5, float(day)]}) for day in range(3)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "days").mkdir()
+    for number, day in enumerate(DAYS):
+        parquet.write_table(day, folder / "days" / f"{number}.parquet")
+    (folder / "people.csv").write_text("id;name\n1;Ada\n2;Grace\n")
+    with gzip.open(folder / "more.csv.gz", "wt") as file:
+        file.write("id,name\n3,Mary\n")
+    (folder / "lines.jsonl").write_text('{"id": 1, "tags": ["a"]}\n')
+    feather.write_feather(DAYS[0], folder / "kept.arrow", compression="zstd")
+    with pa.OSFile(str(folder / "streamed.arrow"), "wb") as sink, pa.ipc.new_stream(sink, DAYS[1].schema) as writer:
+        writer.write_table(DAYS[1])
+    (folder / "notes.txt").write_text("secret")
+    return folder
+
+
+def opened(files: Any, base: Path) -> Driver:
+    return driver_for(data_files.url(files, "files", base, "own"))
+
+
+def rows(driver: Driver, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(each.values()) for each in driver.query(sql, cancellation=Cancellation()).table().to_pylist()]
+
+
+def test_a_folder_has_a_table_for_each_file(folder: Path) -> None:
+    driver = opened(str(folder), folder)
+    tables = {each.name: each for each in driver.tables()}
+    assert sorted(tables) == ["days", "kept", "lines", "more", "people", "streamed"]
+    assert [each.name for each in tables["people"].columns] == ["id", "name"]
+    assert tables["days"].rows == 6
+    assert driver.statistics("days").rows == 6
+    assert rows(driver, "select count(*), sum(v) from days where id > 1") == [(4, 4.0)]
+    assert rows(driver, "select name from people join kept using (id)") == [("Ada",)]
+    assert rows(driver, "select * from more union all from people order by 1")[-1] == (3, "Mary")
+    assert rows(driver, "from streamed") == [(2, 0.5), (3, 1.0)]
+    assert rows(driver, "select tags from lines") == [(["a"],)]
+    driver.close()
+
+
+def test_what_is_named(folder: Path) -> None:
+    driver = opened({"early": ["days/0.parquet", "days/1.parquet"], "p": "people.csv"}, folder)
+    assert rows(driver, "select count(*) from early, p") == [(8,)]
+    driver.close()
+    driver = opened("days/*.parquet", folder)
+    assert rows(driver, "select count(*) from own") == [(6,)]
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ("nothing.csv", "there is no file 'nothing.csv'"),
+        ("notes.txt", "is no table"),
+        ("none/*.csv", "no file fits 'none/\\*.csv'"),
+        (["people.csv", "people.csv"], "two files for the table 'people'"),
+        ([], "must be a path"),
+        ({"t": 3}, "files.t must be a path"),
+    ],
+)
+def test_mistakes(folder: Path, files: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        opened(files, folder)
+
+
+def test_a_file_that_is_damaged_is_named_without_its_path(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.arrow"):
+        (tmp_path / name).write_bytes(b"no table at all")
+        with pytest.raises(DataError) as caught:
+            opened(name, tmp_path).tables()
+        assert name in str(caught.value) or "'a'" in str(caught.value)
+        assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "from '{folder}/people.csv'",
+        "from '{folder}/days/1.parquet'",
+        "select * from read_text('{folder}/notes.txt')",
+        "from read_csv('{folder}/people.csv')",
+        "from glob('{folder}/*')",
+        "from parquet_metadata('{folder}/days/1.parquet')",
+        "from sniff_csv('{folder}/people.csv')",
+        "select sql from duckdb_views()",
+        "select sql from sqlite_master",
+        "from information_schema.views",
+        "select definition from pg_views",
+        'select filename from "0"',
+        "from duckdb_settings()",
+    ],
+)
+def test_a_query_reads_no_other_file_and_sees_no_path(folder: Path, sql: str) -> None:
+    driver = opened("days/0.parquet", folder)
+    assert rows(driver, 'select count(*) from "0"') == [(2,)]
+    with pytest.raises(StatementError) as caught:
+        rows(driver, sql.format(folder=folder))
+    assert str(folder) not in caught.value.detail
+    driver.close()
+
+
+def test_files_are_never_changed(folder: Path) -> None:
+    driver = opened("people.csv", folder)
+    for sql in ("insert into people values (3, 'x')", "create table t(a int)", f"copy people to '{folder}/out.csv'"):
+        with pytest.raises(DeniedError):
+            driver.update(sql, cancellation=Cancellation())
+    with pytest.raises(DeniedError):
+        driver.load("people", Stream.of(DAYS[0]), cancellation=Cancellation())
+    driver.close()
+    assert not (folder / "out.csv").exists()
+
+
+def test_new_files_of_a_pattern_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    parquet.write_table(DAYS[0], tmp_path / "0.parquet")
+    driver = opened("*.parquet", tmp_path)
+    assert rows(driver, "select count(*) from own") == [(2,)]
+    old = driver.query("from own", cancellation=Cancellation())
+    parquet.write_table(DAYS[1], tmp_path / "1.parquet")
+    assert rows(driver, "select count(*) from own") == [(4,)]
+    assert old.table().num_rows == 2
+    driver.close()
+
+
+@pytest.fixture
+def address(folder: Path) -> Iterator[str]:
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_file_at_an_address(address: str, tmp_path: Path) -> None:
+    driver = opened(f"{address}/people.csv", tmp_path)
+    assert rows(driver, "select count(*) from people") == [(2,)]
+    driver.close()
+    with pytest.raises(DaiError, match="cannot be fetched"):
+        opened(f"{address}/none.csv", tmp_path).tables()
+
+
+def test_a_service_and_federations(folder: Path, tmp_path: Path) -> None:
+    document: dict[str, Any] = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+        "resources": {"observations": {"files": str(folder / "days" / "*.parquet")}, "all": {"files": [str(folder)]}},
+        "federations": {"lab": {"sources": [{"alias": "observations", "resource": "observations"}]}},
+    }
+    with background(parse(document, tmp_path, {})) as running:
+        resource = dai.connect(f"{running.url}/observations")
+        assert resource.query("select sum(id) as s from observations").arrow().num_rows == 1
+        with pytest.raises(StatementError):
+            resource.query(f"from '{folder}/people.csv'").arrow()
+        with dqp.connect(f"{running.url}/lab") as lab:
+            assert lab.sql("select count(*) from observations where id > 1").rows() == [(4,)]
+    sources = {"observations": str(folder / "days" / "*.parquet"), "people": str(folder / "people.csv")}
+    with dqp.connect({"sources": sources}) as lab:
+        query = lab.sql("select name, v from people join observations using (id) where v > 0.1 order by 1")
+        assert query.rows() == [("Grace", 0.5)]
+        assert 'WHERE t1."id" > 3' in lab.explain("from observations where id > 3").text
+    for place, name in ((folder, f"{folder.name.replace('-', '_')}.people"), (folder / "people.csv", "people")):
+        with dqp.connect(place) as lab:
+            assert lab.sql(f"select count(*) from {name}").rows() == [(2,)]
