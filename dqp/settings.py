@@ -7,6 +7,7 @@ Both have the same keys: in ``[federations.NAME]`` of a service, at the top of a
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import re
 import tomllib
@@ -22,7 +23,7 @@ from sqlalchemy.exc import ArgumentError
 from dai import config
 from dai.client import parted
 from dai.config import TlsConfig
-from dai.config.data_files import is_files, is_pattern
+from dai.config.data_files import is_files
 from dai.config.database_files import url_of
 from dai.config.identity import is_safe
 from dai.errors import ConfigurationError, RequestError
@@ -227,7 +228,7 @@ def _alias(url: str) -> str:
 
 def _alias_of_files(path: str) -> str:
     """The name of the file or the folder, of a pattern that of the folder before it."""
-    parts = [each for each in path.split("/") if each not in ("", ".", "..") and not is_pattern(each)]
+    parts = [each for each in path.split("/") if each not in ("", ".", "..") and not glob.has_magic(each)]
     return _as_alias(parts[-1].partition(".")[0] if parts else "data")
 
 

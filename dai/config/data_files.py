@@ -8,7 +8,6 @@ the name of the resource. A folder has a table for each of its files, and one fo
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ _FORMS = {
 }
 _BY_SUFFIX = {suffix: form for form, suffixes in _FORMS.items() for suffix in suffixes}
 _COMPRESSED = ("gz", "zst")
-_PATTERN = re.compile(r"[*?\[]")
 ADDRESSES = ("http", "https", "s3", "gs")
 Tables = dict[str, tuple[str, ...]]
 """Paths, patterns and addresses by the table that they are."""
@@ -38,10 +36,6 @@ def form_of(path: str) -> str | None:
     return None if form is None or (last in _COMPRESSED and form not in ("csv", "json")) else form
 
 
-def is_pattern(path: str) -> bool:
-    return _PATTERN.search(path) is not None
-
-
 def is_files(text: str) -> bool:
     """Whether a path or an address is meant as files with tables."""
     scheme, separator, _ = text.partition("://")
@@ -51,19 +45,22 @@ def is_files(text: str) -> bool:
 
 
 def url(files: Any, where: str, base: Path, name: str) -> str:
-    """The driver's URL of these files; ``name`` is that of the table of a pattern. ConfigurationError names what is
-    missing or of no known form."""
+    """The driver's URL of these files, each with its form before it; ``name`` is that of the table of a pattern.
+    ConfigurationError names what is missing or of no known form."""
     tables = _tables(files, where, base, name)
+    formed: dict[str, list[str]] = {}
     for table, paths in tables.items():
         for each in paths:
-            if form_of(urlsplit(each).path if "://" in each else each) is None:
+            form = form_of(urlsplit(each).path if "://" in each else each)
+            if form is None:
                 known = ", ".join(f".{suffix}" for suffix in _BY_SUFFIX)
                 raise ConfigurationError(f"{where}: {_shown(each, base)} of the table {table} is no table.", hint=known)
-            if "://" not in each and is_pattern(each) and not any(glob.iglob(each, recursive=True)):
+            formed.setdefault(table, []).append(f"{form}:{each}")
+            if "://" not in each and glob.has_magic(each) and not any(glob.iglob(each, recursive=True)):
                 raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.")
-            if "://" not in each and not is_pattern(each) and not Path(each).is_file():
+            if "://" not in each and not glob.has_magic(each) and not Path(each).is_file():
                 raise ConfigurationError(f"{where}: there is no file {_shown(each, base)}.")
-    return f"{SCHEME}:///?{urlencode(tables, doseq=True)}"
+    return f"{SCHEME}:///?{urlencode(formed, doseq=True)}"
 
 
 def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
@@ -90,7 +87,7 @@ def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
 def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[str, ...]]]:
     if "://" in path:
         return [(_stem(urlsplit(path).path), (path,))]
-    if is_pattern(path):
+    if glob.has_magic(path):
         return [(name, (path,))]
     place = Path(path)
     if not place.is_dir():

@@ -39,7 +39,7 @@ def address(url: str | None) -> str:
     parts = make_url(url or "")
     if parts.drivername == data_files.SCHEME:
         places = [place for each in parts.query.values() for place in ((each,) if isinstance(each, str) else each)]
-        return f"files {', '.join(urlsplit(each)._replace(query='').geturl() for each in places)}"
+        return f"files {', '.join(urlsplit(each.partition(':')[2])._replace(query='').geturl() for each in places)}"
     if parts.host is None:
         return f"file {parts.database}"
     said = [("host", parts.host), ("port", parts.port), ("database", parts.database), ("user", parts.username)]

@@ -27,7 +27,6 @@ import pyarrow.parquet as parquet
 from duckdb import DuckDBPyConnection
 from sqlalchemy.engine import make_url
 
-from dai.config.data_files import form_of, is_pattern
 from dai.drivers import DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.duckdb.driver import DuckDB
 from dai.drivers.sql.ddl import quoted
@@ -45,13 +44,14 @@ _READERS = {
     "csv": "read_csv({}, union_by_name = true)",
     "json": "read_json({}, union_by_name = true)",
     "parquet": "read_parquet({}, union_by_name = true, hive_partitioning = {hive})",
+    "arrow": "read_parquet({}, union_by_name = true)",
 }
-_State = tuple[tuple[str, str, int, int], ...]
-"""Table, path, time of change and size of every file."""
+_State = tuple[tuple[str, str, str, int, int], ...]
+"""Table, form, path, time of change and size of every file."""
 
 
 class Files(DuckDB):
-    """``tables``: the paths, patterns and addresses of each."""
+    """``tables``: the paths, patterns and addresses of each, as ``csv:/data/people.csv``."""
 
     telling = DuckDB.telling | {"duckdb_views", "pg_views", "pg_get_viewdef", "sqlite_master", "sqlite_schema", "views"}
 
@@ -110,11 +110,14 @@ class Files(DuckDB):
         new = duckdb.connect()
         paths: list[str] = []
         for name in self._tables:
-            files = [self._readable(path, changed, size) for table, path, changed, size in state if table == name]
+            forms = {form for table, form, *_ in state if table == name}
+            if len(forms) > 1:
+                raise DataError(f"The files of the table {name!r} are of several forms: {', '.join(sorted(forms))}.")
+            files = [self._readable(*each) for table, *each in state if table == name]
             if not files:
                 raise DatabaseUnavailableError(f"There are no files for the table {name!r}.")
             hive = str(any("=" in Path(each).parent.name for each in files)).lower()
-            reader = _READERS[form_of(files[0]) or "parquet"].format(_listed(files), hive=hive)
+            reader = _READERS[min(forms)].format(_listed(files), hive=hive)
             try:
                 new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS FROM {reader}")
             except duckdb.Error as error:
@@ -137,14 +140,15 @@ class Files(DuckDB):
         found = []
         for name, patterns in self._tables.items():
             for each in patterns:
-                path = self._local(each)
-                listed = sorted(glob.glob(path, recursive=True)) if is_pattern(path) else [path]
+                form, _, place = each.partition(":")
+                path = self._local(place)
+                listed = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]
                 for file in listed:
                     try:
                         stat = Path(file).stat()
                     except OSError as error:
                         raise DatabaseUnavailableError(f"A file of the table {name!r} is gone.") from error
-                    found.append((name, file, stat.st_mtime_ns, stat.st_size))
+                    found.append((name, form, file, stat.st_mtime_ns, stat.st_size))
         return tuple(found)
 
     def _local(self, place: str) -> str:
@@ -160,9 +164,9 @@ class Files(DuckDB):
             self._fetched[place] = str(file)
         return self._fetched[place]
 
-    def _readable(self, path: str, changed: int, size: int) -> str:
+    def _readable(self, form: str, path: str, changed: int, size: int) -> str:
         """A file that DuckDB reads."""
-        if form_of(path) != "arrow":
+        if form != "arrow":
             return path
         key = path, changed, size
         if key not in self._parquet:
@@ -182,10 +186,10 @@ class Files(DuckDB):
         """Rows, where the files say or show them, and bytes."""
         rows: int | None = 0
         total = 0
-        for name, path, changed, size in self._state:
+        for name, form, path, changed, size in self._state:
             if name == table:
                 total += size
-                known = _rows(self._readable(path, changed, size), size)
+                known = _rows(form, self._readable(form, path, changed, size), size)
                 rows = None if rows is None or known is None else rows + known
         return rows, total
 
@@ -211,11 +215,11 @@ def _fetch(address: str, file: Path) -> None:
         shutil.copyfileobj(source, target)
 
 
-def _rows(path: str, size: int) -> int | None:
+def _rows(form: str, path: str, size: int) -> int | None:
     """Of a Parquet file exactly; of text about, by its first lines."""
     if path.endswith((".gz", ".zst")):
         return None
-    if form_of(path) == "parquet":
+    if form in ("parquet", "arrow"):
         return int(parquet.read_metadata(path).num_rows)
     with open(path, "rb") as file:
         sample = file.read(_SAMPLE)
