@@ -110,10 +110,11 @@ class Files(DuckDB):
         new = duckdb.connect()
         paths: list[str] = []
         for name in self._tables:
-            forms = {form for table, form, *_ in state if table == name}
+            forms = {each[1] for each in state if each[0] == name}
             if len(forms) > 1:
                 raise DataError(f"The files of the table {name!r} are of several forms: {', '.join(sorted(forms))}.")
-            files = [self._readable(*each) for table, *each in state if table == name]
+            own = [each for each in state if each[0] == name]
+            files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
             if not files:
                 raise DatabaseUnavailableError(f"There are no files for the table {name!r}.")
             hive = str(any("=" in Path(each).parent.name for each in files)).lower()
