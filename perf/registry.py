@@ -18,23 +18,26 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import orjson
+import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from lxml import etree
 
+from dai.client.http import signing
 from perf.harness import Report, legend_below, median
 from perf.world import World
 from tests.processes import ServiceProcess
 
 SIZES = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
-SIGNED_SIZES = (100, 2_000)
 TWO_THOUSAND, TWENTY_THOUSAND = 2_000, 20_000
 ASKED, WARM = 100, 10
 TYPE = "http://example.org/terms#subject"
@@ -79,6 +82,10 @@ class Signer:
         self._key = rsa.generate_private_key(65537, 2048)
         public = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         (directory / "caller.pem").write_bytes(public)
+        (directory / "caller.key").write_bytes(
+            self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+        self.of_requests = signing.Signer(directory / "caller.key", "caller")
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "caller")])
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(name, name, self._key.public_key(), 1)
@@ -87,7 +94,6 @@ class Signer:
         self._certificate = base64.b64encode(certificate).decode()
 
     def signed(self, call: str) -> bytes:
-        """In canonical form as it is written."""
         oasis = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss"
         wsse, wsu = f"{oasis}-wssecurity-secext-1.0.xsd", f"{oasis}-wssecurity-utility-1.0.xsd"
         ds, exclusive = "http://www.w3.org/2000/09/xmldsig#", "http://www.w3.org/2001/10/xml-exc-c14n#"
@@ -95,6 +101,7 @@ class Signer:
         now, id = datetime.datetime.now(datetime.UTC), secrets.token_hex(8)
         when = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         body = f'<s:Body xmlns:s="{SOAP}" xmlns:wsu="{wsu}" wsu:Id="b{id}">{call}</s:Body>'
+        body = etree.tostring(etree.fromstring(body), method="c14n", exclusive=True).decode()
         stamp = f'<wsu:Timestamp xmlns:wsu="{wsu}" wsu:Id="t{id}"><wsu:Created>{when}</wsu:Created></wsu:Timestamp>'
         references = "".join(
             f'<ds:Reference URI="#{at}{id}"><ds:Transforms><ds:Transform Algorithm="{exclusive}"></ds:Transform>'
@@ -121,15 +128,25 @@ class Signer:
 
 
 class Client:
-    """Over one connection. ``envelope``: how a call becomes a message."""
+    """Over one connection. ``envelope``: how a call becomes a message; ``busy``: seconds of processor time that the
+    service has taken; ``signer``: of requests that are no SOAP (RFC 9421)."""
 
-    def __init__(self, base: str, envelope: Callable[[str], bytes]) -> None:
+    def __init__(
+        self,
+        base: str,
+        envelope: Callable[[str], bytes],
+        busy: Callable[[], float],
+        signer: signing.Signer | None = None,
+    ) -> None:
         split = urlsplit(base)
-        self.envelope = envelope
+        self.envelope, self.busy, self._signer, self._base = envelope, busy, signer, base
         self._connection = http.client.HTTPConnection(str(split.hostname), split.port, timeout=120)
 
     def ask(self, method: str, path: str, body: bytes | None = None, media_type: str = "application/json") -> bytes:
-        self._connection.request(method, f"/registry{path}", body, {"Content-Type": media_type} if body else {})
+        headers = {"Content-Type": media_type} if body else {}
+        if self._signer is not None and media_type != "text/xml":
+            headers |= self._signer.headers(method, f"{self._base}/registry{path}", headers, body)
+        self._connection.request(method, f"/registry{path}", body, headers)
         answer = self._connection.getresponse()
         data = answer.read()
         if answer.status != 200:
@@ -167,11 +184,19 @@ def timed(work: Callable[[Any], bytes], asked: Sequence[Any], expected: bytes = 
     return median(took)
 
 
-def grown(client: Client, sizes: Sequence[int], *, soap_alone: bool = False) -> Figures:
-    """The figures at each size."""
+def grown(client: Client, sizes: Sequence[int]) -> tuple[Figures, Figures]:
+    """At each size the medians, and the processor time of the service a request, in ms."""
     chance, there = random.Random(17), 0
     bulk: list[int] = []
-    found: Figures = {}
+    took: Figures = {}
+    busy: Figures = {}
+
+    def measured(kind: str, work: Callable[[Any], bytes], asked: Sequence[Any], expected: bytes, warm: int) -> None:
+        for each in asked[:warm]:
+            work(each)
+        began = client.busy()
+        took[kind, size] = timed(work, asked[warm:], expected)
+        busy[kind, size] = (client.busy() - began) * 1000 / len(asked[warm:])
 
     def by_json(each: int) -> bytes:
         return client.ask("GET", f"/metadata?type={quote(TYPE, safe='')}&value=subject%20{each}")
@@ -180,62 +205,94 @@ def grown(client: Client, sizes: Sequence[int], *, soap_alone: bool = False) -> 
         query = f'select ?s {{ ?s <{TYPE}> "subject {each}" }}'
         return client.ask("POST", "/sparql", query.encode(), "application/sparql-query")
 
+    def soap(kind: str, part: str, call: str, asked: Sequence[int], expected: bytes, warm: int = WARM) -> None:
+        # a message is made before it is timed: signing is the caller's work
+        messages = [client.envelope(call.format(each)) for each in asked]
+        measured(kind, lambda message: client.call(part, message), messages, expected, warm)
+
     for size in sizes:
         client.grow(there, size - ASKED)
         bulk += range(there, size - ASKED)
         there = size
         new = list(range(size - ASKED, size))
-        # a message is made before it is timed: signing is the caller's work
-        saves = [client.envelope(_SERVICE.format(each)) for each in new]
-        found["publish", size] = timed(lambda message: client.call("publication", message), saves, b"serviceDetail")
+        soap("publish", "publication", _SERVICE, new, b"serviceDetail", 0)
         asked = [chance.choice(bulk or new) for _ in range(WARM + ASKED)]
-        finds = [client.envelope(_FIND.format(each)) for each in asked]
-        timed(lambda message: client.call("inquiry", message), finds[:WARM])
-        found["inquire", size] = timed(lambda message: client.call("inquiry", message), finds[WARM:], b"serviceKey")
+        soap("inquire", "inquiry", _FIND, asked, b"serviceKey")
         if not bulk:
             continue
-        by_metadata = [client.envelope(_BY_METADATA.format(each)) for each in asked]
-        timed(lambda message: client.call("metadata", message), by_metadata[:WARM])
-        found["inquire by metadata", size] = timed(
-            lambda message: client.call("metadata", message), by_metadata[WARM:], b"serviceKey"
-        )
-        if not soap_alone:
-            found["inquire by metadata in JSON", size] = timed(by_json, asked, b"urn:bulk")
-            sparql(asked[0])  # its process takes over what was published
-            found["SPARQL", size] = timed(sparql, asked, b"urn:bulk")
+        soap("inquire by metadata", "metadata", _BY_METADATA, asked, b"serviceKey")
+        measured("inquire by metadata in JSON", by_json, asked, b"urn:bulk", WARM)
+        measured("SPARQL", sparql, asked, b"urn:bulk", WARM)  # its process takes over first what was published
+    return took, busy
+
+
+@contextmanager
+def served(parent: str | None, *, signed: bool = False) -> Iterator[Client]:
+    """A registry whose files are in a new directory below ``parent``."""
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        more, envelope, signer = '[registry]\nstore = "sqlite:///registry.db"\n', plain, None
+        if signed:
+            signer = Signer(Path(name))
+            envelope = signer.signed
+            more += '[registry.policy]\nwrite = ["caller"]\n'
+            more += '[identity.signatures.keys.caller]\nname = "caller"\nkey = "caller.pem"\n'
+        methods = ("ws-security", "signature") if signed else ()
+        running = ServiceProcess(Path(name), {}, identity=methods, more=more).start()
+        try:
+            yield Client(running.url, envelope, busy_of(running), None if signer is None else signer.of_requests)
+        finally:
+            running.stop()
+
+
+def signatures() -> dict[str, tuple[float, float, float]]:
+    """Of a message that is not signed, and of one that is: the medians in ms, and that of what the second takes longer.
+    Two services of 2,000 take turns."""
+    found = {}
+    with served(None) as bare, served(None, signed=True) as signed:
+        for client in (bare, signed):
+            client.grow(0, TWO_THOUSAND)
+        for kind, part, call in (
+            ("publish", "publication", _SERVICE),
+            ("inquire", "inquiry", _FIND),
+            ("inquire by metadata", "metadata", _BY_METADATA),
+        ):
+            took: list[list[float]] = [[], []]
+            for each in range(WARM + ASKED):
+                for at, client in enumerate((bare, signed)):
+                    message = client.envelope(call.format(each))
+                    began = time.perf_counter()
+                    client.call(part, message)
+                    took[at].append((time.perf_counter() - began) * 1000)
+            without, with_one = (each[WARM:] for each in took)
+            more = [b - a for a, b in zip(without, with_one, strict=True)]
+            found[kind] = median(without), median(with_one), median(more)
     return found
 
 
-def sides() -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
-    for side, parent in {"durable": None, "in memory": "/dev/shm", "signed": None}.items():
-        if parent is not None and not os.path.isdir(parent):
-            continue
-        with tempfile.TemporaryDirectory(dir=parent) as name:
-            directory = Path(name)
-            more, envelope = '[registry]\nstore = "sqlite:///registry.db"\n', plain
-            if side == "signed":
-                envelope = Signer(directory).signed
-                more += (
-                    '[registry.policy]\nread = ["*", "anonymous"]\nwrite = ["*", "anonymous"]\n'
-                    '[identity]\nmethods = ["ws-security"]\nanonymous = true\n'
-                    '[identity.signatures.keys.caller]\nname = "caller"\nkey = "caller.pem"\n'
-                )
-            running = ServiceProcess(directory, {}, more=more).start()
-            try:
-                signed = side == "signed"
-                found[side] = grown(Client(running.url, envelope), SIGNED_SIZES if signed else SIZES, soap_alone=signed)
-            finally:
-                running.stop()
-    return found
+def busy_of(running: ServiceProcess) -> Callable[[], float]:
+    assert running.process is not None
+    process = psutil.Process(running.process.pid)
+
+    def busy() -> float:
+        times = process.cpu_times()
+        return times.user + times.system
+
+    return busy
 
 
 def measure(report: Report) -> None:
-    found = sides()
+    measured = {}
+    for side, parent in {"durable": None, "in memory": "/dev/shm"}.items():
+        with served(parent) as client:
+            measured[side] = grown(client, SIZES)
+    found = {side: took for side, (took, _) in measured.items()}
+    costs = signatures()
+    load = ", ".join(f"{each:.0f}" for each in os.getloadavg())
     report.text(
         f"Medians of {ASKED} requests one after the other over one connection, in ms, with the client's own work in "
         "them; messages are signed before they are timed. Durable: each publication is on the disk when it is "
-        "answered. Published: the figures of Grimoires at 2,000 services."
+        "answered. Published: the figures of Grimoires at 2,000 services. Load of the machine at the end (1, 5, 15 "
+        f"minutes): {load}."
     )
     for side in ("durable", "in memory"):
         rows = [
@@ -244,18 +301,22 @@ def measure(report: Report) -> None:
             for what in KINDS
         ]  # fmt: skip
         report.table([side, *(f"{size:,} services" for size in SIZES), "published, 2,000"], rows)
-    rows = [
-        [what, f"{found['signed'][what, TWO_THOUSAND]:.2f}", f"{found['durable'][what, TWO_THOUSAND]:.2f}",
-         PUBLISHED.get(("signed", what), "")]
-        for what in KINDS[:3]
+    rows = [[what, *(f"{each:.2f}" for each in costs[what]), PUBLISHED.get(("signed", what), "")] for what in costs]
+    report.text("Signed by WS-Security, beside the same that is not signed, in turns:")
+    report.table(["2,000 services, durable", "not signed", "signed", "longer by", "published, signed"], rows)
+    busy = [
+        [what, *(f"{measured[side][1][what, size]:.2f}" if (what, size) in measured[side][1] else ""
+                 for side in ("durable", "in memory") for size in (TWO_THOUSAND, TWENTY_THOUSAND))]
+        for what in KINDS
     ]  # fmt: skip
-    report.table(["2,000 services, durable", "signed (X.509)", "not signed", "published, signed"], rows)
+    report.text("Processor time of the service a request, in ms; that of the process that answers SPARQL is not in it:")
+    places = ("durable, 2,000", "durable, 20,000", "in memory, 2,000", "in memory, 20,000")
+    report.table(["", *places], busy)
     report.plot("registry", lambda axes: _drawn(axes, found), "latency by services, beside the published", (1, 2))
     for (side, what), limit in GOALS.items():
         report.goal(f"{side}: {what}, ms at 2,000 services", found[side][what, TWO_THOUSAND], limit)
     for what in KINDS[:2]:
-        more = found["signed"][what, TWO_THOUSAND] - found["durable"][what, TWO_THOUSAND]
-        report.goal(f"signature of a message to {what}, ms", more, SIGNATURE_GOAL)
+        report.goal(f"signature of a message to {what}, ms", costs[what][2], SIGNATURE_GOAL)
     for side in ("durable", "in memory"):
         for what in KINDS[:3]:
             growth = found[side][what, TWENTY_THOUSAND] / found[side][what, TWO_THOUSAND]

@@ -2,6 +2,7 @@
 and then it is opened again, and a second one over the same database must say the same."""
 
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -320,6 +321,40 @@ def test_a_thousand_leases_are_renewed_at_once(tmp_path: Path) -> None:
     now[0] = 1019.0
     with registry.reading() as mirror:
         assert not mirror.entries
+    registry.close()
+
+
+def test_no_lease_ends_or_lasts_by_a_jump_of_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RegistryConfig(store=f"sqlite:///{tmp_path / 'registry.db'}")
+    registry = Registry(config)
+    publish(registry, entry("urn:a"), seconds=60)
+    day = 86_400
+    for jump in (day, -day):
+        real = time.time()
+        monkeypatch.setattr(time, "time", lambda: real + jump)  # noqa: B023 - used before the next one
+        with registry.reading() as mirror:
+            assert set(mirror.entries) == {"urn:a"}
+    registry.close()
+
+
+def test_a_clock_that_was_set_back_while_nobody_served(tmp_path: Path) -> None:
+    config = RegistryConfig(store=f"sqlite:///{tmp_path / 'registry.db'}")
+    now = [100_000.0]
+    registry = Registry(config, lambda: now[0])
+    publish(registry, entry("urn:a"), seconds=60)
+    publish(registry, entry("urn:b"), seconds=3600)
+    registry.close()
+    now[0] = 5000.0
+    registry = Registry(config, lambda: now[0])
+    with registry.reading() as mirror:
+        assert set(mirror.entries) == {"urn:a", "urn:b"}
+    now[0] += 61
+    with registry.reading() as mirror:
+        assert set(mirror.entries) == {"urn:b"}
+    publish(registry, entry("urn:c"), seconds=10)
+    now[0] += 11
+    with registry.reading() as mirror:
+        assert set(mirror.entries) == {"urn:b"}
     registry.close()
 
 

@@ -133,6 +133,10 @@ class Database:
             return self._looking.number()
         return int(self._all(sa.select(_last.c.number), connection)[0][0])
 
+    def latest(self) -> float:
+        """When something was changed last; 0 where nothing was."""
+        return float(self._all(sa.select(sa.func.max(_changes.c.time)), None)[0][0] or 0.0)
+
     def entries(self, keys: Iterable[str] | None = None, connection: sa.Connection | None = None) -> Iterator[Entry]:
         """Those of the keys, or all."""
         query = sa.select(_entries.c.expires, _entries.c.entry)

@@ -35,8 +35,12 @@ class Registry:
 
     def __init__(self, settings: RegistryConfig, clock: Callable[[], float] = steady) -> None:
         assert settings.store is not None
-        self.settings, self._clock = settings, clock
+        self.settings = settings
         self.database = Database(settings.store)
+        # a clock that was set back while nobody served does not give leases more time than they have left
+        ahead = self.database.latest() - clock()
+        behind = ahead if 0.0 < ahead <= settings.longest_seconds else 0.0
+        self._clock = lambda: clock() + behind
         self._lock = threading.RLock()
         number = self.database.last()
         self._mirror = Mirror(self.database.entries(), number)

@@ -138,7 +138,8 @@ async def services(access: Access, said: Said) -> Said:
 
     def find(mirror: Mirror) -> Said:
         search = Search(mirror, access.caller, "service", said)
-        among = _about(mirror, access, queries) & mirror.having(("kind", "service")) if queries else None
+        about = _about(mirror, access, queries)
+        among = {each for each in about if mirror.entries[each].kind == "service"} if queries else None
         if within := said.get("businessKey"):
             top = mirror.seen(iri(within), access.caller)
             if top is None:
