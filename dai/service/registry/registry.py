@@ -39,8 +39,8 @@ class Registry:
         self.database = Database(settings.store)
         # a clock that was set back while nobody served does not give leases more time than they have left
         ahead = self.database.latest() - clock()
-        behind = ahead if 0.0 < ahead <= settings.longest_seconds else 0.0
-        self._clock = lambda: clock() + behind
+        self._behind = ahead if 0.0 < ahead <= settings.longest_seconds else 0.0
+        self._time = clock
         self._lock = threading.RLock()
         number = self.database.last()
         self._mirror = Mirror(self.database.entries(), number)
@@ -124,6 +124,9 @@ class Registry:
         if number - self._forgotten >= FORGOTTEN:
             self.database.forget()
             self._forgotten = number
+
+    def _clock(self) -> float:
+        return self._time() + self._behind
 
     def _tell(self) -> None:
         for each in list(self.listeners):
