@@ -4,6 +4,7 @@ import re
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -22,9 +23,9 @@ from dqp.catalog.sources import DriverSource
 from dqp.execution.execution import Execution
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.costing.estimates import exact
+from dqp.planning.costing.estimates import ColumnStatistics, exact
 from dqp.planning.semijoins.adaptive import adapt
-from dqp.planning.semijoins.program import Reduction
+from dqp.planning.semijoins.program import Reduction, share
 from dqp.planning.semijoins.reduction import reduced
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
@@ -175,7 +176,7 @@ def test_a_chain_from_small_to_large() -> None:
         return keys(3, 4)(sql, cancellation) if ">= 1" in sql else keys(*range(1, 5_000))(sql, cancellation)
 
     small, medium, large = Double("s", keys(1, 2, 3, 4)), Double("m", middle), Double("l", probing)
-    tree = joined(joined(leaf("l", 5_000_000), leaf("m", 200_000)), leaf("s", 50))
+    tree = joined(joined(leaf("l", 500_000_000), leaf("m", 200_000)), leaf("s", 50))
     tree = Join(tree.left, tree.right, "inner", exp.EQ(this=column("m_k"), expression=column("s_k")))
     assert [each[0] for each in run(catalog_of(small, medium, large), tree)] == [3, 4]
     assert ">= 1" in medium.asked[0]
@@ -225,6 +226,23 @@ def test_a_range_is_asked_for_where_a_list_of_as_many_keys_would_cost_more_than_
     run(catalog_of(small, large), joined(leaf("l", 100_000), leaf("s", 16_000)))
     assert "t1" in large.asked[0]
     assert "960" not in large.asked[0]
+
+
+def test_one_value_of_few_leaves_many_rows() -> None:
+    """It is a range without a length, but one of two values is half of the rows: the keys of the other build count."""
+    assert share(2.0, 2.0, ColumnStatistics(distinct=2.0, low=1.0, high=2.0)) == 0.5
+    assert share(4.0, 9.0, ColumnStatistics(distinct=3.0, low=1.0, high=3.0)) == 0.0
+    few = leaf("l", 400_000, 2)
+    scan = few.tree
+    assert isinstance(scan, Scan)
+    values = replace(scan.table.column("v"), distinct=200_000.0, low=1, high=200_000)
+    of_two = replace(scan.table, columns=(scan.table.column("k"), values))
+    one, other, large = Double("s", keys(2)), Double("m", keys(700, 7, 70_000)), Double("l", keys(2))
+    tree = joined(Remote("l", replace(scan, table=of_two)), leaf("s", 2, 2))
+    tree = Join(tree, leaf("m", 500), "inner", exp.EQ(this=column("l_v"), expression=column("m_k")))
+    run(catalog_of(one, other, large), tree)
+    assert '"k" = 2' in large.asked[0]
+    assert "700" in large.asked[0]
 
 
 def test_builds_are_fetched_together() -> None:

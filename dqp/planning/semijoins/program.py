@@ -236,10 +236,14 @@ def most_keys(source: str, type: str, context: Context) -> float:
 
 
 def share(low: float, high: float, values: ColumnStatistics) -> float:
-    """The part of the column's range that lies between two ends; 1 if it is unknown."""
+    """The part of the column's values that lie between two ends, of which it has both; 1 if it is unknown."""
     if values.low is None or values.high is None or values.high <= values.low:
         return 1.0
-    return max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
+    part = max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
+    if values.distinct is None or low > values.high or high < values.low:
+        return part
+    # As many steps between two values as there are values, less one: one value of three is a third of them.
+    return min(1.0, part + (1.0 - part) / max(1.0, values.distinct))
 
 
 def _converts(tree: Operator, context: Context, converting: set[int]) -> bool:
