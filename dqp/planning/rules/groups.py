@@ -116,7 +116,7 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
     if not any(own):
         return {}
     wanted = common if not all(own) else [*common, _either(own)]
-    condition = all_of(wanted)
+    condition = all_of(_needed(wanted))
     replacements: dict[int, Operator] = {}
     for (groups, names), rest in zip(together, own, strict=True):
         back = {new: column(old) for old, new in reversed([*names.items()])}
@@ -131,6 +131,34 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
         replacements[id(groups.aggregate)] = wide if mine is None else Filter(wide, mine)
     context.remark(f"{len(together)} uses of groups differ in filters on their keys, so these groups are made once")
     return replacements
+
+
+def _needed(predicates: Predicates) -> Predicates:
+    """The predicates without those that follow from another one: to want the same twice would count twice, in our
+    estimates and in the source's."""
+    lists = [_listed(each) for each in predicates]
+    implied = [
+        mine is not None
+        and any(
+            other is not None and mine[0] == other[0] and (other[1] < mine[1] or (other[1] == mine[1] and at < number))
+            for at, other in enumerate(lists)
+        )
+        for number, mine in enumerate(lists)
+    ]
+    return [each for each, follows in zip(predicates, implied, strict=True) if not follows]
+
+
+def _listed(predicate: exp.Expression) -> tuple[str, frozenset[exp.Expression]] | None:
+    """The column that must have one of some constants of one kind, and these; None for other predicates."""
+    predicate = bare(predicate)
+    if isinstance(predicate, exp.EQ) and (compared := comparison(predicate)) is not None:
+        name, constants = compared[0], [bare(compared[2])]
+    elif isinstance(predicate, exp.In) and isinstance(bare(predicate.this), exp.Column) and predicate.expressions:
+        name, constants = bare(predicate.this).name, [bare(each) for each in predicate.expressions]
+    else:
+        return None
+    kinds = {each.is_string if isinstance(each, exp.Literal) else None for each in constants}
+    return (name, frozenset(constants)) if len(kinds) == 1 and None not in kinds else None
 
 
 def _either(filters: list[Predicates]) -> exp.Expression:

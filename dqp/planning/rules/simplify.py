@@ -87,6 +87,12 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
         return None
     if isinstance(node, COMPARISONS):
         return _comparison(node, context)
+    if isinstance(node, exp.In) and node.expressions:
+        listed = [_operand(each, node.this, context) for each in node.expressions]
+        if any(one is not other for one, other in zip(listed, node.expressions, strict=True)):
+            operand = folded(node.this, context)
+            return exp.In(**{**node.args, "this": operand, "expressions": listed})
+        return None
     if isinstance(node, exp.Like | exp.ILike) and node.args.get("negate"):
         return exp.Not(this=type(node)(this=node.this, expression=node.expression))
     return None
