@@ -54,10 +54,10 @@ _ELEMENTS = {
         "get_authToken": "@generic @userID @cred",
         "discard_authToken": "@generic authInfo",
         "get_registeredInfo": "@generic authInfo",
-        "save_business": "@generic authInfo businessEntity*",
+        "save_business": "@generic authInfo businessEntity* uploadRegister*",
         "save_service": "@generic authInfo businessService*",
         "save_binding": "@generic authInfo bindingTemplate*",
-        "save_tModel": "@generic authInfo tModel*",
+        "save_tModel": "@generic authInfo tModel* uploadRegister*",
         "delete_business": "@generic authInfo businessKey*",
         "delete_service": "@generic authInfo serviceKey*",
         "delete_binding": "@generic authInfo bindingKey*",
@@ -130,6 +130,6 @@ _PUBLICATION = {
     "get_assertionStatusReport": "assertionStatusReport",
 }
 PORTS = {
-    "inquiry": Port("Inquiry", "urn:uddi-org:inquiry_v2", UDDI, _INQUIRY, "dispositionReport"),
-    "publication": Port("Publication", "urn:uddi-org:publication_v2", UDDI, _PUBLICATION, "dispositionReport"),
+    "inquiry": Port("Inquire", "urn:uddi-org:inquiry_v2", UDDI, _INQUIRY, "dispositionReport"),
+    "publication": Port("Publish", "urn:uddi-org:publication_v2", UDDI, _PUBLICATION, "dispositionReport"),
 }
