@@ -39,8 +39,8 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
         return _told(name, error, USAGE)
     except DaiError as error:
         return _told(name, error, FAILED)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"{name}: {str(error) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Who read our output has seen enough (`| head`). What is still buffered cannot be written at exit.

@@ -14,7 +14,7 @@ from dai.client.progress import Asked
 from dai.client.results.preview import SHOWN_ROWS
 from dai.client.results.result import Result
 from dai.client.results.tabular import Tabular, checked_rows
-from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
+from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError, own_lines
 from dai.formats import form_of, media_type
 from dai.plugins import nearest
 
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
 LONG_POLL = 20
 """Seconds a waiting request is held by the service."""
+
+
+class StillRunning(KeyboardInterrupt):
+    """Somebody stopped waiting for a job, which goes on."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"Job {id} goes on. Stop it: job.abort(), or dai jobs {id} --abort.")
+
+    def _render_traceback_(self) -> list[str]:
+        return [*own_lines(self), str(self)]
 
 
 class Job(Tabular):
@@ -58,6 +68,21 @@ class Job(Tabular):
         return str(self.properties["phase"])
 
     @property
+    def label(self) -> str | None:
+        """What its maker called it."""
+        return self.properties.get("label")
+
+    @property
+    def sql(self) -> str | None:
+        """The beginning of its first statement."""
+        return self.properties.get("sql")
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, from 0 to 1, about; None where that is unknown."""
+        return self.properties.get("progress")
+
+    @property
     def finished(self) -> bool:
         return self.phase in FINISHED
 
@@ -86,7 +111,7 @@ class Job(Tabular):
         return self
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Until the job has ended, however it ended. Ctrl-C aborts the job.
+        """Until the job has ended, however it ended. Ctrl-C ends the waiting alone: the job goes on.
 
         Raises LimitError when it has not ended after ``timeout`` seconds; the job goes on.
         """
@@ -99,8 +124,7 @@ class Job(Tabular):
                         hint="Call .wait() again, or .abort() it.",
                     )
         except KeyboardInterrupt:
-            self.abort()
-            raise
+            raise StillRunning(self.id) from None
         return self
 
     @staticmethod
@@ -186,7 +210,8 @@ class Job(Tabular):
             pass
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}: {self.phase}>"
+        named = self.label or self.sql
+        return f"<Job {self.id}: {self.phase}{f', {named}' if named else ''}>"
 
 
 class Jobs(Iterable[Job]):

@@ -218,19 +218,20 @@ class Resource:
         *parameters: Any,
         blocksize: int | None = None,
         session: str | None = None,
+        label: str | None = None,
         **named: Any,
     ) -> Job:
         """Run a query (text that is not XML), with parameters as in ``query``, or a perform document as a job, which
-        outlives this program."""
+        outlives this program. ``label``: what it is called in lists."""
         transport = self.service.transport
         if isinstance(sql_or_document, str) and not sql_or_document.lstrip("\ufeff \t\r\n").startswith("<"):
             headers = {"Content-Type": "application/json", **ASYNCHRONOUS}
             body = _query(sql_or_document, arguments(parameters, named), blocksize)
-            path = f"{self._path}/query" + _parameters(session=session)
+            path = f"{self._path}/query" + _parameters(session=session, label=label)
             reply = transport.send("POST", path, body, headers)
         else:
             headers = {"Content-Type": "application/xml", **ASYNCHRONOUS}
-            path = f"{self._path}/perform" + _parameters(blocksize=blocksize, session=session)
+            path = f"{self._path}/perform" + _parameters(blocksize=blocksize, session=session, label=label)
             reply = transport.send("POST", path, as_bytes(sql_or_document), headers)
         with reply.body:
             reply.body.read_all()

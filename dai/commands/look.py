@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     jobs = commands.add_parser("jobs", help="the jobs of a service; or one: follow, fetch, abort, destroy")
     jobs.add_argument("id", nargs="?")
     action = jobs.add_mutually_exclusive_group()
-    action.add_argument("--wait", action="store_true", help="until it has ended; Ctrl-C aborts it")
+    action.add_argument("--wait", action="store_true", help="until it has ended; after Ctrl-C it goes on")
     action.add_argument("--result", nargs="?", const="", metavar="NAME", help="fetch its result (in --format)")
     action.add_argument("--abort", action="store_true", help="stop the work, in the database too")
     action.add_argument("--delete", action="store_true", help="stop the work and destroy the results")
@@ -72,11 +72,7 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     if arguments.id is None:
         if arguments.wait or arguments.abort or arguments.delete or arguments.result is not None:
             raise UsageError("Which job? This needs its id.", hint="`dai jobs` lists them.")
-        rows = [
-            [job.id, job.phase, *(_said(job, name) for name in ("resource", "created", "ended"))]
-            for job in service.jobs()
-        ]
-        for line in lines(["job", "phase", "resource", "created", "ended"], rows):
+        for line in lines(_HEADINGS, [_row(job) for job in service.jobs()], right=[2]):
             print(line)
         return OK
     job = service.jobs()[arguments.id]
@@ -97,8 +93,16 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     return _print(job)
 
 
-def _said(job: Job, name: str) -> str:
-    return str(job.properties.get(name) or "")
+_HEADINGS = ["job", "phase", "done", "label", "who", "resource", "created", "what"]
+
+
+def _row(job: Job) -> list[str]:
+    """What it does; of one that failed, why."""
+    done = "" if job.share is None else f"{job.share:.0%}"
+    problem = job.properties.get("error") or {}
+    what = str(problem.get("detail") or problem.get("title") or "") if job.phase == "ERROR" else job.sql or ""
+    said = [str(job.properties.get(name) or "") for name in ("label", "owner", "resource", "created")]
+    return [job.id, job.phase, done, *said, " ".join(what.split())]
 
 
 def _print(job: Job) -> int:

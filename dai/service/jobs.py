@@ -69,6 +69,8 @@ MOVES = {
 }
 """For each phase the phases that may follow. A phase without an entry is final."""
 ACTIVE = frozenset({QUEUED, EXECUTING})
+BEGINNING = 160
+"""Characters of a job's first statement that are kept."""
 PLACE_SECONDS = 0.05
 """How often a job looks for a place that a job of another process has left."""
 STORED_FORM = "arrow"
@@ -129,6 +131,14 @@ def report_values(report: Report) -> dict[str, Any]:
     return values
 
 
+def beginning_of(perform: Perform) -> str:
+    """Of the first statement on one line; without any, the activities."""
+    texts = (getattr(each, "expression", None) for each in perform.activities)
+    first = next((each for each in texts if isinstance(each, str)), None)
+    text = " ".join((first or ", ".join(each.element for each in perform.activities)).split())
+    return text if len(text) <= BEGINNING else text[: BEGINNING - 1] + "…"
+
+
 class Jobs:
     """The jobs of one service; thread-safe. ``taken`` counts those that are queued or run, ``running`` those that run,
     in other processes of the service too. A process runs the jobs that it owns."""
@@ -177,6 +187,7 @@ class Jobs:
         database_user: str | None = None,
         pending: bool = False,
         span: Span | None = None,
+        label: str | None = None,
     ) -> Job:
         """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queues it unless
         ``pending``. ``span``: that of the request. Raises BusyError if the queue is full, or the resource has as many
@@ -196,6 +207,8 @@ class Jobs:
             database_user=database_user,
             blocksize=blocksize,
             activities=[report_values(Report(each.name, each.element)) for each in perform.activities],
+            label=label,
+            beginning=beginning_of(perform),
         )
         if pending:
             self._add(job)

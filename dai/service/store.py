@@ -50,6 +50,8 @@ _jobs = sa.Table(
     sa.Column("outputs", sa.JSON, nullable=False),
     sa.Column("activities", sa.JSON, nullable=False),
     sa.Column("error", sa.JSON),
+    sa.Column("label", sa.String(200)),
+    sa.Column("beginning", sa.String(200)),
 )
 _services = sa.Table(
     "dai_services",
@@ -95,7 +97,8 @@ LOOK_SECONDS = 0.5
 @dataclass(frozen=True, slots=True)
 class Job:
     """A stored job. Times are seconds since 1970 UTC; ``kind`` says how to read ``request``; ``dai.service.jobs``
-    defines ``outputs`` and ``activities``; ``error`` is a problem document."""
+    defines ``outputs`` and ``activities``; ``error`` is a problem document. ``label`` is what its maker calls it,
+    ``beginning`` that of its SQL: the request itself is not kept after its end."""
 
     id: str
     service: str
@@ -114,6 +117,8 @@ class Job:
     outputs: list[dict[str, Any]] = field(default_factory=list)
     activities: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] | None = None
+    label: str | None = None
+    beginning: str | None = None
 
 
 class Store:

@@ -178,6 +178,9 @@ def test_hostile_documents_change_nothing(client: httpx.Client) -> None:
 
 
 def test_a_document_as_a_job_says_where(client: httpx.Client) -> None:
+    json = perform(client, ONE, Prefer="respond-async", Accept="application/json").json()
+    assert json["phase"] in ("QUEUED", "EXECUTING", "COMPLETED")
+    assert "select" in json["sql"].lower()
     answer = perform(client, ONE, Prefer="respond-async")
     assert answer.status_code == 202
     assert answer.headers["location"].startswith("/jobs/")

@@ -142,14 +142,32 @@ def test_the_correlation_id_is_taken_over_where_it_is_sane(client: httpx.Client)
     assert answer.headers["x-request-id"] != 'no"sane id'
 
 
+def ended(client: httpx.Client, job: str) -> Any:
+    while (known := client.get(f"{job}?wait=20").json())["phase"] in ("QUEUED", "EXECUTING"):
+        pass
+    return known
+
+
 def test_a_query_as_a_job(client: httpx.Client) -> None:
     answer = client.post(URL, json={"sql": "select 5 as five"}, headers={"Prefer": "respond-async"})
     assert answer.status_code == 202
-    job = client.get(answer.headers["location"] + "?wait=20").json()
-    while job["phase"] in ("QUEUED", "EXECUTING"):
-        job = client.get(answer.headers["location"] + "?wait=20").json()
+    job = ended(client, answer.headers["location"])
     result = client.get(job["outputs"][0]["href"], headers={"Accept": "text/csv"})
     assert result.text.splitlines() == ["five", "5"]
+
+
+def test_a_job_says_what_it_is_in_json(client: httpx.Client) -> None:
+    sql = "select i from numbers\n where i < 3 and 'x' <> '" + "long " * 100 + "'"
+    answer = client.post(f"{URL}?label=few", json={"sql": sql}, headers={"Prefer": "respond-async"})
+    job = answer.json()
+    assert answer.headers["location"] == f"/jobs/{job['id']}"
+    assert (job["label"], job["phase"] in ("QUEUED", "EXECUTING", "COMPLETED")) == ("few", True)
+    assert ended(client, answer.headers["location"])["progress"] == 1.0
+    listed = next(each for each in client.get("/jobs").json()["jobs"] if each["id"] == job["id"])
+    assert listed["sql"].startswith("select i from numbers where i < 3 and")
+    assert len(listed["sql"]) == 160
+    xml = {"Prefer": "respond-async", "Accept": "application/xml"}
+    assert client.post(URL, json={"sql": "select 1"}, headers=xml).text.startswith("<?xml")
 
 
 def test_limits_on_small_answers_are_refusals(serve: Serve) -> None:
@@ -276,5 +294,5 @@ def test_a_job_has_the_limit_too(client: httpx.Client) -> None:
     body = {"sql": "select i from numbers order by i", "limit": 2, "truncate": True}
     answer = client.post(URL, json=body, headers={"Prefer": "respond-async"})
     job = answer.headers["location"]
-    assert client.get(f"{job}?wait=10").json()["phase"] == "COMPLETED"
+    assert ended(client, job)["phase"] == "COMPLETED"
     assert client.get(f"{job}/outputs/result", headers={"Accept": "application/json"}).json() == [{"i": 0}, {"i": 1}]

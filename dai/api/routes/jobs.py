@@ -22,6 +22,8 @@ from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Tex
 from dai.api.requests.route import Route
 from dai.api.responses import FILE_PIECE, JSONAnswer, KeptFile
 from dai.api.service import Service
+from dai.drivers import Part as PartOfQuery
+from dai.drivers import share_of
 from dai.errors import (
     ConflictError,
     DataError,
@@ -88,6 +90,9 @@ class JobDescription(BaseModel):
 
     id: str
     phase: str
+    label: str | Unsaid = None
+    sql: str | Unsaid = Field(None, description="the beginning of its first statement")
+    progress: float | Unsaid = Field(None, description="from 0 to 1, about, where it is known")
     activities: list[Activity] | Unsaid = None
 
 
@@ -157,6 +162,9 @@ def described(job: Job) -> dict[str, Any]:
         "resource": job.resource,
         "session": job.session,
         "owner": job.owner,
+        "label": job.label,
+        "sql": job.beginning,
+        "progress": _progress(job),
         "created": _moment(job.created),
         "started": _moment(job.started),
         "ended": _moment(job.ended),
@@ -175,6 +183,15 @@ def described(job: Job) -> dict[str, Any]:
         ],
         "error": job.error,
     }
+
+
+def _progress(job: Job) -> float | None:
+    """From 0 to 1, about; None where it is unknown."""
+    if job.phase == "COMPLETED":
+        return 1.0
+    parts = [part for each in job.activities for part in each.get("parts") or ()]
+    share = share_of([PartOfQuery(**each) for each in parts])
+    return None if share is None else round(min(share, 0.99), 3)
 
 
 def _media_type(output: dict[str, Any]) -> str:

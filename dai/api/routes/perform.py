@@ -18,7 +18,7 @@ from starlette.responses import Response
 from dai.api.dependencies import NamedResource
 from dai.api.monitoring.access import Access
 from dai.api.problems import PROBLEM, answers, header
-from dai.api.requests.body import Body, takes
+from dai.api.requests.body import JSON, Body, takes
 from dai.api.requests.head import listed, preferences
 from dai.api.requests.negotiation import (
     DOCUMENT,
@@ -38,7 +38,8 @@ from dai.api.requests.parameters import (
     block_rows,
 )
 from dai.api.requests.route import Route
-from dai.api.responses import answer
+from dai.api.responses import JSONAnswer, answer
+from dai.api.routes.jobs import JobDescription, described
 from dai.api.scheduling.turns import Small
 from dai.api.service import Service
 from dai.api.streaming import WorkAnswer
@@ -94,8 +95,8 @@ PROBLEMS = (
 )
 TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
 ACCEPTED = {
-    "description": "Goes on as a job; the body is a response document with status PROCESSING",
-    "content": {DOCUMENT: {}},
+    "description": "Goes on as a job; the body says so: the job in JSON, or a response document with status PROCESSING",
+    "content": {DOCUMENT: {}, JSON: {"schema": JobDescription.model_json_schema()}},
     "headers": {"Location": header("the job")},
 }
 
@@ -105,6 +106,7 @@ class Options(Asked):
     blocksize: BlockSize | Unsaid = None
     session: Text | Unsaid = Field(None, description="the session to join")
     phase: Literal["RUN", "PENDING"] | Unsaid = Field(None, description="makes a job; PENDING waits for PHASE=RUN")
+    label: Annotated[str, Field(max_length=200, description="what a job is called in lists")] | Unsaid = None
 
 
 class PerformOptions(Options):
@@ -304,6 +306,7 @@ async def job_of(
             database_user=resource.database_user,
             pending=pending,
             span=access.span,
+            label=options.label,
         )
 
     job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
@@ -311,4 +314,8 @@ async def job_of(
     headers = {"Location": f"/jobs/{job.id}"}
     if "respond-async" in preferences(request):
         headers["Preference-Applied"] = "respond-async"
+    accept = listed(request, "accept")
+    offers = [JSON, DOCUMENT] if kind == "query" else [DOCUMENT, JSON]
+    if (best(accept, offers) or offers[0]) == JSON:
+        return JSONAnswer(described(job), 202, headers)
     return answer(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
