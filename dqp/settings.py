@@ -115,7 +115,9 @@ class ReplicaServiceSettings:
     """The service at ``url`` says where copies of logical tables are; in SQL these are ``alias.NAME``. ``token``: what
     it, and the ``services`` that are listed, know this federation by; ``ca`` in the place of that of the federation's
     ``tls``. What it says is taken for the present state for ``lifetime`` seconds. Copies older than ``max_age`` seconds
-    are not read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources."""
+    are not read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources.
+    ``catalogs``: the service is asked, as an index, which catalogs have a name, and then those at the addresses with
+    these prefixes, which know this federation by ``token``, too."""
 
     url: str
     alias: str = "replicas"
@@ -124,6 +126,7 @@ class ReplicaServiceSettings:
     lifetime: float = field(default=30.0, metadata=config.POSITIVE)
     max_age: float = field(default=3600.0, metadata=config.POSITIVE)
     services: tuple[str, ...] = LOOPBACK
+    catalogs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -542,7 +545,11 @@ def _replica_service(
             f"{where}: {next(iter(said))!r} is not a table alias.table.", hint=nearest(next(iter(said)), keys)
         )
     settings: ReplicaServiceSettings = config.section(ReplicaServiceSettings, where, said, base)
-    listed: tuple[tuple[str, tuple[object, ...]], ...] = (("url", (settings.url,)), ("services", settings.services))
+    listed: tuple[tuple[str, tuple[object, ...]], ...] = (
+        ("url", (settings.url,)),
+        ("services", settings.services),
+        ("catalogs", settings.catalogs),
+    )
     for name, urls in listed:
         for each in urls:
             if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:

@@ -67,11 +67,14 @@ def schema_digest(table: TableInfo) -> str:
 @dataclass(frozen=True)
 class Found:
     """What a replica service knows of some names: the targets of each, and the attributes of logical names and of
-    targets."""
+    targets. Where several were asked: ``told``, which told of a target; ``faults``, by name those that did not answer,
+    with the reason."""
 
     targets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     logical: Mapping[str, Attributes] = field(default_factory=dict)
     attributes: Mapping[str, Attributes] = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class ReplicaClient:
@@ -104,6 +107,14 @@ class ReplicaClient:
             return Found(answer["found"], valued["logical"], valued["target"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DataError("The address answers, but not as a replica service that tells attributes.") from error
+
+    def names(self, most: int) -> list[str]:
+        """Logical names that have tables as targets, of so many targets at most."""
+        answer = self.ask("GET", "/mappings", targetPattern="http*/resources/*#*", limit=str(most))
+        try:
+            return sorted({str(each["logical"]) for each in answer["mappings"]})
+        except (KeyError, TypeError) as error:
+            raise DataError("The address answers, but not as a replica service.") from error
 
     def define(self) -> None:
         """The attributes of tables; those that are defined already stay."""

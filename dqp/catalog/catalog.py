@@ -26,12 +26,11 @@ from dai.drivers import Column as ColumnInfo
 from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
-from dai.replicas.client import ReplicaClient
 from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
-from dqp.catalog.copies import Copies, Copy, CopySources, replica_options, shape_of
+from dqp.catalog.copies import Copies, Copy, CopySources, client_of, shape_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
@@ -82,9 +81,10 @@ class Catalog:
         self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
         self._copies: Copies | None = None
         if settings.replica_service is not None:
-            client = ReplicaClient(settings.replica_service.url, replica_options(settings))
             at = CopySources(settings, all_sources, credentials, self._add).at
-            self._copies = Copies(settings.replica_service, client, self._reflection, at, self.learned.speed)
+            self._copies = Copies(
+                settings.replica_service, client_of(settings), self._reflection, at, self.learned.speed
+            )
 
     @classmethod
     def of(
@@ -194,6 +194,16 @@ class Catalog:
             for alias in self._reflection.aliases
             for info in self._reflection.known(alias)
         ]
+
+    def logical_tables(self) -> Iterator[tuple[str, str, Table, str]]:
+        """Those of the replica service that can be read: its alias, the name, the table of the best copy, and which
+        copies there are."""
+        copies = self._copies
+        for name in () if copies is None else copies.listed():
+            with suppress(DaiError):
+                assert copies is not None
+                table = copies.table(name, partial(self._table, wait=False))
+                yield copies.alias, name, table, copies.remark(name).partition(": ")[2]
 
     def table(self, alias: str | None, name: str, schema: str | None = None) -> Table:
         """``alias.name``, ``alias.schema.name``, or without alias the classic ``alias_name``; with its statistics.

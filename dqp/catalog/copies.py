@@ -15,6 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,6 +23,7 @@ from dai.client import Options
 from dai.drivers import TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError, UnreachableError
 from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget
+from dai.replicas.following import IndexClient
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
 from dqp.catalog.reflection import Reflection, unavailable
@@ -76,7 +78,7 @@ class Copies:
     def __init__(
         self,
         settings: ReplicaServiceSettings,
-        client: ReplicaClient,
+        client: ReplicaClient | IndexClient,
         reflection: Reflection,
         source_at: Callable[[str], Source | None],
         speed: Callable[[str], float | None],
@@ -88,6 +90,9 @@ class Copies:
         self._found: dict[str, Sequence[str]] = {}
         self._logical: dict[str, Attributes] = {}
         self._attributes: dict[str, Attributes] = {}
+        self._told: dict[str, str] = {}
+        self._faults: dict[str, Mapping[str, str]] = {}
+        """Of an index: the catalog that told of a target; by name the catalogs that did not answer, and why."""
         self._asked = 0.0
         self._failed: tuple[DaiError, float, float] | None = None
         """The error of the last request, the time of the next, and the pause before it."""
@@ -145,6 +150,14 @@ class Copies:
         """The names that have targets."""
         return [name for name, targets in self._found.items() if targets]
 
+    def listed(self) -> list[str]:
+        """Those that have tables, also such as were never asked for; what is known where nobody answers."""
+        names = self.known()
+        with suppress(DaiError):
+            names = self._client.names(MOST_NAMES)
+        self.need(names)
+        return names
+
     def _ask(self, names: Sequence[str] = (), *, renew: bool = False) -> None:
         """Whoever comes while another asks waits for the same answer."""
         with self._asking:
@@ -175,6 +188,8 @@ class Copies:
             self._found = dict(list(names.items())[-MOST_NAMES:])
             self._logical = {**self._logical, **found.logical}
             self._attributes = {**({} if everything else self._attributes), **found.attributes}
+            self._told = {**({} if everything else self._told), **found.told}
+            self._faults = {**({} if everything else self._faults), **found.faults}
             self._references = {
                 name: each for name, each in self._references.items() if each[0] in self._found.get(name, ())
             }
@@ -282,9 +297,10 @@ class Copies:
         if name not in self._found and self._failed is not None:
             raise unavailable(self.alias, self._failed[0]) from self._failed[0]
         if not self._found.get(name):
+            silent = "".join(f" The catalog {url} was not heard: {why}." for url, why in self._faulty(name))
             raise NotFoundError(
                 f"There is no table {shown}.",
-                hint="The replica service has no such name. Upper and lower case letters of its names count.",
+                hint=f"The replica service has no such name. Upper and lower case letters of its names count.{silent}",
             )
         if choice.away is not None and not choice.used:
             why = f"None of its {len(choice.others)} copies can be read: {_listed(choice.others)}."
@@ -321,17 +337,25 @@ class Copies:
     def remark(self, name: str) -> str:
         """Which copies of a name are read, in which order, and which are not."""
         choice = self.choice(name)
-        used = [f"{each.target} ({each.alias})" for each, _ in choice.used]
+        used = [f"{self._with_teller(each.target)} ({each.alias})" for each, _ in choice.used]
         parts = [f"read at {used[0]}"] if used else []
         parts += [f"else at {each}" for each in used[1:]]
-        parts += [f"not at {target}: {why}" for target, why in choice.others]
+        parts += [f"not at {self._with_teller(target)}: {why}" for target, why in choice.others]
+        parts += [f"the catalog {url} was not heard: {why}" for url, why in self._faulty(name)]
         return f"{self.alias}.{name}: {'; '.join(parts)}"
+
+    def _with_teller(self, target: str) -> str:
+        """With the catalog that told of it, where the service is an index."""
+        return f"{target} told by {self._told[target]}" if target in self._told else target
+
+    def _faulty(self, name: str) -> Sequence[tuple[str, str]]:
+        return sorted(self._faults.get(name, {}).items())
 
     def problems(self) -> Mapping[str, str]:
         """By name, copies that are not used; and the service, if it does not answer."""
         problems = {}
         for name in self.known():
-            if others := self.choice(name).others:
+            if others := (*self.choice(name).others, *self._faulty(name)):
                 problems[f"{self.alias}.{name}"] = "\n".join(f"{target}: {why}" for target, why in others)
         if self._failed is not None:
             problems[self.alias] = f"The replica service does not answer: {self._failed[0].title}."
@@ -381,8 +405,26 @@ class CopySources:
             return self._known[address]
 
 
+def client_of(settings: FederationSettings) -> ReplicaClient | IndexClient:
+    """Of the replica service, which is followed as an index where the settings name catalogs."""
+    service, options = settings.replica_service, replica_options(settings)
+    assert service is not None
+    index, catalogs = ReplicaClient(service.url, options), service.catalogs
+
+    def client_at(url: str) -> ReplicaClient | None:
+        # an index says what it likes: it cannot send the federation, and its token, to where nobody has allowed it
+        if "?" in url or "#" in url or not any(within(url, each) for each in catalogs):
+            return None
+        try:
+            return ReplicaClient(url, options)
+        except RequestError:  # as of a token that would travel in the clear
+            return None
+
+    return IndexClient(index, client_at) if catalogs else index
+
+
 def replica_options(settings: FederationSettings) -> Options:
-    """Of calls to the replica service, for which a query waits."""
+    """Of calls to the replica service and to catalogs, for which a query waits."""
     service = settings.replica_service
     assert service is not None
     source = SourceSettings(alias=service.alias, token=service.token, ca=service.ca)

@@ -76,18 +76,22 @@ def command(sql: str) -> Command | None:
 
 
 def tables(catalog: Catalog) -> pa.Table:
-    """Every table of every source that answers, the views and the uploads; the last two have no source."""
+    """Every table of every source that answers, logical tables, whose comment says at which copies they are read, the
+    views and the uploads; the last two have no source."""
     rows = []
     for each in catalog.tables():
         named = [(column.name, column.type.lower(), column.meaning) for column in each.columns]
         rows.append(_row(each.source, _name(each), int(each.rows), named, each.comment))
+    for alias, name, table, copies in catalog.logical_tables():
+        named = [(column.name, column.type.lower(), column.meaning) for column in table.columns]
+        rows.append(_row(alias, name, int(table.rows), named, copies))
     for view, shape in catalog.shapes_of_views().items():
         rows.append(_row(None, view, None, [(name, type.lower(), Meaning()) for name, type in shape]))
-    for upload, table in catalog.uploads.tables.items():
+    for upload, loaded in catalog.uploads.tables.items():
         columns = [
-            (each.name, types.duckdb_type(each.type).lower(), Meaning.of(each.metadata)) for each in table.schema
+            (each.name, types.duckdb_type(each.type).lower(), Meaning.of(each.metadata)) for each in loaded.schema
         ]
-        rows.append(_row(None, upload, table.num_rows, columns))
+        rows.append(_row(None, upload, loaded.num_rows, columns))
     return pa.Table.from_pylist(rows, TABLES)
 
 
