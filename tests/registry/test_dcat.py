@@ -1,12 +1,13 @@
 """The catalog in DCAT-AP, read by rdflib."""
 
 import pytest
-from rdflib import DCAT, DCTERMS, FOAF, RDF, Graph, Literal, URIRef
+import rdflib
+from rdflib import DCTERMS, FOAF, RDF, Graph, Literal, URIRef
 
 from tests.registry.conftest import Known, publish, service
 
 pytestmark = pytest.mark.server
-CATALOG, DATASET, SERVICE = DCAT.Catalog, DCAT.Dataset, DCAT.DataService
+CATALOG, DATASET, SERVICE = rdflib.DCAT.Catalog, rdflib.DCAT.Dataset, rdflib.DCAT.DataService
 
 
 def read(known: Known, who: str, media_type: str, **asked: int) -> tuple[Graph, URIRef]:
@@ -37,16 +38,20 @@ def test_services_and_tables_are_a_catalog(known: Known, media_type: str) -> Non
     holding(known)
     graph, catalog = read(known, "bob", media_type)
     sky, table = URIRef("urn:s:sky"), URIRef("http://data/resources/sky#flux")
-    assert set(graph.objects(catalog, DCAT.service)) == {sky, URIRef("urn:s:old")}
-    assert list(graph.objects(catalog, DCAT.dataset)) == list(graph.objects(sky, DCAT.servesDataset)) == [table]
-    assert graph.value(sky, DCAT.endpointURL) == URIRef("http://data/sky")
-    assert graph.value(URIRef("urn:s:old"), DCAT.endpointURL) == URIRef("http://old/a")
+    assert set(graph.objects(catalog, rdflib.DCAT.service)) == {sky, URIRef("urn:s:old")}
+    assert (
+        list(graph.objects(catalog, rdflib.DCAT.dataset))
+        == list(graph.objects(sky, rdflib.DCAT.servesDataset))
+        == [table]
+    )
+    assert graph.value(sky, rdflib.DCAT.endpointURL) == URIRef("http://data/sky")
+    assert graph.value(URIRef("urn:s:old"), rdflib.DCAT.endpointURL) == URIRef("http://old/a")
     assert graph.value(sky, DCTERMS.title) == Literal("Sky", lang="en")
     assert graph.value(table, DCTERMS.description) == Literal("a < b")
-    assert graph.value(table, DCAT.keyword) == Literal("ra")
-    distribution = graph.value(table, DCAT.distribution)
-    assert graph.value(distribution, DCAT.accessURL) == URIRef("http://data/resources/sky")
-    assert graph.value(distribution, DCAT.accessService) == sky
+    assert graph.value(table, rdflib.DCAT.keyword) == Literal("ra")
+    distribution = graph.value(table, rdflib.DCAT.distribution)
+    assert graph.value(distribution, rdflib.DCAT.accessURL) == URIRef("http://data/resources/sky")
+    assert graph.value(distribution, rdflib.DCAT.accessService) == sky
     # what DCAT-AP requires of each
     for kind in (CATALOG, DATASET, SERVICE):
         for each in graph.subjects(RDF.type, kind):
@@ -60,9 +65,9 @@ def test_services_and_tables_are_a_catalog(known: Known, media_type: str) -> Non
 def test_who_reads_and_how_much(known: Known) -> None:
     holding(known)
     graph, catalog = read(known, "alice", "text/turtle")
-    assert len(list(graph.objects(catalog, DCAT.service))) == 3
+    assert len(list(graph.objects(catalog, rdflib.DCAT.service))) == 3
     graph, catalog = read(known, "bob", "text/turtle", limit=1, offset=1)
-    assert list(graph.objects(catalog, DCAT.service)) == [URIRef("urn:s:sky")]
+    assert list(graph.objects(catalog, rdflib.DCAT.service)) == [URIRef("urn:s:sky")]
     known("alice").post("/deprecated", json={"key": "urn:s:sky"}).raise_for_status()
     assert not list(read(known, "bob", "text/turtle")[0].subjects(RDF.type, DATASET))
     assert known("bob").get("/dcat", headers={"Accept": "image/png"}).status_code == 406

@@ -1,5 +1,8 @@
 """The faces for metadata, WSDL documents and queries over SOAP: zeep drives them by the WSDLs that are served."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +11,8 @@ import zeep
 from zeep.exceptions import Fault
 from zeep.transports import Transport
 
-from dai.api.server.serve import Background
+from dai.api.server.serve import Background, background
+from tests.api.conftest import configured
 from tests.registry.conftest import Known, publish, service
 
 pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("error::UserWarning:zeep")]
@@ -200,6 +204,34 @@ def test_interfaces_are_found_by_their_operations_and_parts(known: Known, alice:
     assert alice.wsdl.findServicesByInterface(key) == ["urn:s:sky"]
     assert alice.wsdl.removeWSDLFile(key) is True
     assert not alice.metadata.find_entityByMetadata(metadataQueryBag=unit)
+
+
+def test_a_wsdl_is_fetched_from_where_the_deployer_allows_it(tmp_path: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = WSDL.encode() if self.path == "/wsdl/sky.wsdl" else b"\xff"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{server.server_port}"
+        delivery = {"urls": [f"{at}/wsdl/"], "private": True}
+        registry = {"store": "sqlite:///registry.db"}
+        with background(configured(tmp_path, {}, registry=registry, delivery=delivery)) as running:
+            faces = Faces(running, {})
+            faces.wsdl.addWSDLFile(f"{at}/wsdl/sky.wsdl")
+            assert faces.wsdl.getWSDLAdvertContentByURL(f"{at}/wsdl/sky.wsdl") == WSDL
+            with pytest.raises(Fault, match="Nothing is delivered"):
+                faces.wsdl.addWSDLFile(f"{at}/elsewhere.wsdl")
+            with pytest.raises(Fault, match="not UTF-8"):
+                faces.wsdl.addWSDLFile(f"{at}/wsdl/other")
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

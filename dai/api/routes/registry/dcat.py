@@ -17,7 +17,7 @@ from dai.api.responses import answer
 from dai.api.routes.registry.common import Offset, Page, Reading
 from dai.errors import DeniedError, NotAcceptableError, NotFoundError, ParameterError
 from dai.service.registry.mirror import Mirror
-from dai.service.registry.rdf.dcat import FORMATS, catalog, written
+from dai.service.registry.rdf.dcat import FORMATS, Triple, catalog, written
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 
@@ -42,9 +42,9 @@ async def get_dcat(request: Request, book: Reading, accept: Accept, asked: Annot
         raise NotAcceptableError("A catalog is made of triples.", hint=f"It can be {', '.join(FORMATS)}.")
     address, title = str(request.url.replace(query="")), book.service.config.service.name
 
-    def made(mirror: Mirror) -> bytes:
+    def listed(mirror: Mirror) -> list[Triple]:
         services = mirror.shown(mirror.having(("kind", "service")), book.caller)
         shown = services[asked.offset : asked.offset + asked.limit]
-        return written(catalog(mirror, book.caller, shown, address, title), media_type)
+        return list(catalog(mirror, book.caller, shown, address, title))
 
-    return answer(await book.read(made), media_type)
+    return answer(await book.run(written, await book.read(listed), media_type), media_type)

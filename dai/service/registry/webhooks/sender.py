@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dai.registry")
 AT_ONCE, MOST_CHANGES = 4, 1000
-LOOK_SECONDS = 1.0
-"""How often changes by other processes are looked for."""
+LOOK_SECONDS, TOGETHER_SECONDS = 1.0, 0.02
+"""How often changes by other processes, and new webhooks, are looked for; and how long changes are waited for that can
+go with the first one."""
 RETRIES = 12
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Until what failed is tried again; each pause is twice the one before."""
@@ -62,7 +63,7 @@ class Sender:
         self._registry, self._webhooks, self._may = registry, webhooks, may
         self._config = replace(config, seconds=min(config.seconds, SECONDS), silence=min(config.silence, SILENCE))
         self._calls = Cancellation()
-        self._wake, self._stopped = threading.Event(), False
+        self._wake, self._closing = threading.Event(), threading.Event()
         self._due: dict[str, float] = {}
         self._busy: set[str] = set()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
@@ -71,11 +72,13 @@ class Sender:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._closing.is_set():
             self._wake.clear()
+            known: list[Webhook] = []
             try:
-                last = self._registry.number()
-                for each in self._webhooks.all():
+                known = self._webhooks.all()
+                last = self._registry.number() if known else 0
+                for each in known:
                     ready = not each.stopped and each.number < last and each.id not in self._busy
                     if ready and time.monotonic() >= self._due.get(each.id, 0.0):
                         self._busy.add(each.id)
@@ -84,7 +87,10 @@ class Sender:
                 log.warning("webhooks could not be read", extra={"error": error.code})
             except Exception as error:
                 log.error("webhooks failed", exc_info=error)
-            self._wake.wait(LOOK_SECONDS)
+            # without a webhook no change is a reason to look; with some, many changes go together
+            self._closing.wait(TOGETHER_SECONDS if known else LOOK_SECONDS)
+            if known:
+                self._wake.wait(LOOK_SECONDS)
 
     def _serve(self, webhook: Webhook) -> None:
         try:
@@ -93,7 +99,7 @@ class Sender:
         except DaiError as error:
             stop = isinstance(error, DeniedError | _GoneError) or webhook.failures + 1 >= RETRIES
             self._due[webhook.id] = time.monotonic() + min(FIRST_PAUSE * 2**webhook.failures, LONGEST_PAUSE)
-            if not self._stopped:
+            if not self._closing.is_set():
                 with suppress(DaiError):  # then it counts as a failure less
                     self._webhooks.failed(webhook, str(error), stop=stop)
         except Exception as error:
@@ -131,7 +137,7 @@ class Sender:
             raise DataError(f"{address.host!r} answered with the status {status}.")
 
     def close(self) -> None:
-        self._stopped = True
+        self._closing.set()
         self._registry.listeners.remove(self._wake.set)
         self._wake.set()
         self._calls.cancel(CancelledError("The service stops."))
