@@ -12,10 +12,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+MOTHER = "mother"
+"""The name of the process of which workers are forked: see tests.forked_workers."""
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.forks_modules"])
 
@@ -24,15 +27,28 @@ class Forked(psutil.Process):
     """A process of this one, where psutil sees one of the process from which it is forked."""
 
     def __init__(
-        self, arguments: Sequence[str], directory: Path, temporary: Path, log: Path, largest_file: int
+        self,
+        arguments: Sequence[str],
+        directory: Path,
+        temporary: Path,
+        log: Path,
+        largest_file: int,
+        with_workers: bool,
     ) -> None:
         """``dai`` with those arguments, in a directory, with its temporary files in another and what it says in the
-        file ``log``. ``largest_file``: bytes, 0 for no limit."""
+        file ``log``. ``largest_file``: bytes, 0 for no limit. ``with_workers``: it will
+        have some, see tests.forked_workers."""
         environment = {**os.environ, "TMPDIR": str(temporary)}
-        self._forked = _context.Process(target=_run, args=(arguments, directory, environment, log, largest_file))
+        self._forked = _context.Process(
+            target=_run, args=(arguments, directory, environment, log, largest_file, with_workers)
+        )
         self._forked.start()
         assert self._forked.pid is not None
         super().__init__(self._forked.pid)
+
+    def children(self, recursive: bool = False) -> list[psutil.Process]:
+        """Without the mother of its workers."""
+        return [each for each in super().children(recursive) if not _is_mother(each)]
 
     def poll(self) -> int | None:
         """The exit status, negative for a signal; None as long as it runs."""
@@ -47,8 +63,23 @@ class Forked(psutil.Process):
         return status
 
 
-def _run(arguments: Sequence[str], directory: Path, environment: dict[str, str], log: Path, largest_file: int) -> None:
+def _is_mother(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.name() == MOTHER)
+    return False
+
+
+def _run(
+    arguments: Sequence[str],
+    directory: Path,
+    environment: dict[str, str],
+    log: Path,
+    largest_file: int,
+    with_workers: bool,
+) -> None:
     from dai.__main__ import main
+    from dai.api.server import supervisor
+    from tests.forked_workers import Mother
 
     os.chdir(directory)
     os.environ.clear()
@@ -60,6 +91,8 @@ def _run(arguments: Sequence[str], directory: Path, environment: dict[str, str],
     if largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     sys.argv = ["dai", *arguments]
+    if with_workers:
+        supervisor.spawn = Mother().fork  # type: ignore[assignment]
     try:
         sys.exit(main(arguments))
     finally:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 for name in (
     "dai.__main__",
-    "dai.api.server.serve",
+    "tests.forked_workers",
     *(f"dai.drivers.{each}.driver" for each in ("duckdb", "mariadb", "postgresql", "sqlite")),
     *(f"dqp.interfaces.{each}" for each in ("activity", "driver")),
 ):

@@ -142,7 +142,7 @@ class ServiceProcess:
             with self.log.open("ab") as log:
                 self.process = psutil.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         else:
-            self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file)
+            self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file, self.workers > 1)
 
         def answers() -> bool:
             assert self.process is not None

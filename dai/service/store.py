@@ -151,10 +151,7 @@ class Store:
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)
-            try:
-                _metadata.create_all(self._engine)
-            except SQLAlchemyError:  # another process makes the same tables at this moment: look again
-                _metadata.create_all(self._engine)
+            self._create(_metadata)
             _add_columns(self._engine)
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = StateFile(Path(str(parsed.database)), marked(self._engine))
@@ -163,6 +160,13 @@ class Store:
             raise ConfigurationError(
                 "The state database (service.state) cannot be opened.", hint="The log says why."
             ) from error
+
+    def _create(self, tables: sa.MetaData) -> None:
+        for table in tables.sorted_tables:
+            try:
+                table.create(self._engine, checkfirst=True)
+            except SQLAlchemyError:  # another process makes the same table at this moment: look again
+                table.create(self._engine, checkfirst=True)
 
     def claim(self) -> None:
         """Takes the service's name for this process until ``close``. Raises ConfigurationError if another process has
@@ -342,10 +346,7 @@ class Store:
     def add_tables(self, tables: sa.MetaData) -> None:
         """Makes those that are not there, for what else is kept in the state database."""
         with _translating():
-            try:
-                tables.create_all(self._engine)
-            except SQLAlchemyError:  # another process makes the same tables at this moment: look again
-                tables.create_all(self._engine)
+            self._create(tables)
 
     def read(self, statement: Any) -> list[Any]:
         """The rows of a query over tables that were added."""

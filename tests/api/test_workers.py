@@ -38,7 +38,7 @@ def service(
 ) -> Iterator[ServiceProcess]:
     directory = tmp_path_factory.mktemp("service")
     tls = self_signed(directory, "server") if request.param == "tls" else None
-    service = ServiceProcess(directory, {"book": book}, workers=2, tls=tls)
+    service = ServiceProcess(directory, {"book": book}, workers=2, tls=tls, anew=tls is None)
     try:
         yield service.start()
     finally:
