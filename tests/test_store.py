@@ -83,16 +83,17 @@ def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:
 
 def test_stores_that_are_opened_at_once_make_their_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
-    create_all = stores._metadata.create_all
+    table = stores._metadata.sorted_tables[-1]
+    create = table.create
     others: list[Store] = []
 
-    def overtaken(engine: sa.Engine) -> None:
-        """Both have seen that there are no tables; the other makes them first."""
-        monkeypatch.setattr(stores._metadata, "create_all", create_all)
+    def overtaken(engine: sa.Engine, checkfirst: bool) -> None:
+        """Both have seen that the table is not there; the other makes it first."""
+        monkeypatch.setattr(table, "create", create)
         others.append(Store(url, "other"))
-        create_all(engine, checkfirst=False)
+        create(engine, checkfirst=False)
 
-    monkeypatch.setattr(stores._metadata, "create_all", overtaken)
+    monkeypatch.setattr(table, "create", overtaken)
     for each in (Store(url, "one"), *others):
         assert each.get("none") is None
         each.close()
