@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -165,7 +166,8 @@ class Service:
         self.registry: Registry | None = None
         self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
         self.registry_queries = Queries(config.registry)
-        self.registry_followers = 0
+        self.registry_followers: Counter[str] = Counter()
+        """By caller."""
         self.webhooks: Webhooks | None = None
         self._sender: Sender | None = None
         if config.registry.store is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -78,6 +79,15 @@ def members(model: type[M], body: bytes) -> M:
     return _fitting(model, partial(model.model_validate_json, body))
 
 
+def element(model: type[M], value: object, *place: str | int) -> M:
+    """One of the values of a body. ParameterError where it does not fit."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        raise misfit({**wrong, "loc": (*place, *wrong["loc"])}, names(model)) from error
+
+
 def fields(model: type[M], values: Mapping[str, str]) -> M:
     """A form. ParameterError where it does not fit."""
     return _fitting(model, partial(model.model_validate, values))
@@ -113,7 +123,9 @@ def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
             expected = str(wrong["ctx"]["error"])
         case _:
             expected = wrong["msg"]
-    return ParameterError(f"{name!r} cannot be {str(wrong['input'])[:100]!r}.", hint=f"Expected: {expected}.")
+    said = wrong["input"]
+    shown = said if isinstance(said, str) else reprlib.repr(said)  # which may be of any size
+    return ParameterError(f"{name!r} cannot be {shown[:100]!r}.", hint=f"Expected: {expected}.")
 
 
 def unknown(name: str, known: list[str]) -> ParameterError:

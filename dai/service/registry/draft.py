@@ -34,9 +34,12 @@ class Draft:
 
     def all_below(self, key: str) -> Iterator[Entry]:
         """What is lower comes first."""
-        for each in self.below(key):
-            yield from self.all_below(each.key)
-            yield each
+        found, waiting = [], [key]
+        while waiting:
+            below = self.below(waiting.pop())
+            found += below
+            waiting += [each.key for each in below]
+        return reversed(found)
 
     def chain(self, entry: Entry) -> Iterator[Entry]:
         """The entry and what it stands below."""

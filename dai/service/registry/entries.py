@@ -6,6 +6,8 @@ registry (``urn:uuid:``).
 
 from __future__ import annotations
 
+import ipaddress
+import math
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -47,10 +49,30 @@ from whom they believe."""
 MEANT = frozenset({"unit", "ucd", "quantity"})
 EVALUATOR = "evaluator"
 MOST_KEY = 800
-_IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
+MOST_DEPTH = 32
+"""Of what stands below something: metadata may be about metadata."""
+MOST_READERS = 4000
+"""Characters of all who see an entry: they stand in each change of what is below it."""
+MOST_ATOMS = 16
+"""Words of a UCD by whose beginnings it is found, and parts of one."""
+MOST_WORDS = 300
+"""By which one entry is found."""
+_LETTER = (
+    r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}|[\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef]"
+    rf"|[{''.join(f'{chr(each << 16)}-{chr((each << 16) + 0xFFFD)}' for each in range(1, 14))}\U000e1000-\U000efffd])"
+)
+_HOST = rf"(?:(?:(?![:@]){_LETTER})*@)?(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?:(?![:@]){_LETTER})*)(?::[0-9]{{0,5}})?"
+_IRI = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]*:(?://{_HOST}(?:/{_LETTER}*)*|(?!//)(?:{_LETTER}|/)*)"
+    rf"(?:\?(?:{_LETTER}|[/?])*)?(?:#(?:{_LETTER}|[/?])*)?"
+)
+"""RFC 3987."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+VALUES = "urn:dai:value:"
+"""Nodes of values in RDF."""
+_OWN = (VOCABULARY, VALUES)
 _RESERVED = (
-    VOCABULARY,
+    *_OWN,
     "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "http://www.w3.org/2000/01/rdf-schema#",
     "http://purl.org/dc/terms/",
@@ -134,12 +156,17 @@ def new_key() -> str:
 
 
 def is_iri(text: str) -> bool:
-    return len(text) <= MOST_KEY and _IRI.fullmatch(text) is not None
+    if len(text) > MOST_KEY or (match := _IRI.fullmatch(text)) is None or text.endswith(":"):
+        return False
+    try:
+        return match["six"] is None or bool(ipaddress.IPv6Address(match["six"]))
+    except ValueError:
+        return False
 
 
 def checked(entry: Entry) -> Entry:
     """ParameterError for what no entry may be."""
-    if not is_iri(entry.key):
+    if not is_iri(entry.key) or entry.key.startswith(_OWN):
         raise ParameterError(
             f"The key {entry.key[:100]!r} is no IRI.", hint="It looks like urn:… or https://…, without spaces."
         )
@@ -151,6 +178,7 @@ def checked(entry: Entry) -> Entry:
         _check_metadata(entry.metadata)
     elif not entry.name and entry.kind not in ("binding", "assertion"):
         raise ParameterError(f"{entry.key!r}: a {entry.kind} needs a name.")
+    check_readers(entry.readers)
     for name, value in entry.properties.items():
         if not (_NAME.fullmatch(name) or (is_iri(name) and not name.startswith(_RESERVED))):
             raise ParameterError(
@@ -166,6 +194,14 @@ def checked(entry: Entry) -> Entry:
     return entry
 
 
+def check_readers(readers: tuple[str, ...]) -> None:
+    if (size := sum(len(each) + 1 for each in readers)) > MOST_READERS:
+        raise ParameterError(
+            f"The readers of an entry have {size:,} characters; {MOST_READERS:,} are allowed.",
+            hint="Name a group: group:NAME.",
+        )
+
+
 def _check_metadata(metadata: Metadata) -> None:
     if not is_iri(metadata.type) or metadata.type.startswith(_RESERVED):
         raise ParameterError(
@@ -179,13 +215,15 @@ def _check_metadata(metadata: Metadata) -> None:
 
 
 def _check_value(key: str, name: str, value: Any) -> None:
-    if isinstance(value, str | int | float | bool):
+    if isinstance(value, str) or (isinstance(value, float) and math.isfinite(value)):
+        return
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return
     if isinstance(value, dict) and value.keys() == {"uri"} and isinstance(value["uri"], str) and is_iri(value["uri"]):
         return
     raise ParameterError(
         f"{key!r}: the property {name!r} has a value that is none.",
-        hint='A value is a text, a number, true, false, {"uri": "…"} or a list of these.',
+        hint='A value is a text, a number (of 64 bits), true, false, {"uri": "…"} or a list of these.',
     )
 
 
@@ -200,6 +238,17 @@ def words(text: str) -> list[str]:
     """Those of a text, and of names such as ``galacticLongitude`` and ``galactic_longitude``, in lower case."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     return [each.casefold() for each in _WORD.findall(apart)]
+
+
+def worded(entry: Entry) -> Iterator[tuple[str, str, list[str]]]:
+    """``texts`` with their words, MOST_WORDS in all."""
+    left = MOST_WORDS
+    for where, text in texts(entry):
+        found = words(text[: 20 * MOST_WORDS])[:left]
+        yield where, text, found
+        left -= len(found)
+        if left == 0:
+            return
 
 
 def texts(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -234,15 +283,16 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
         yield ("metadata", entry.metadata.type)
         if entry.metadata.form != "rdf":
             yield ("metadata", entry.metadata.type, entry.metadata.value)
-    for where, text in texts(entry):
-        if entry.metadata is None or entry.metadata.form != "rdf":
-            for word in words(text):
+    for text, _ in entry.names:
+        yield ("name", text.casefold())
+    if entry.metadata is None or entry.metadata.form != "rdf":
+        for _, _, found in worded(entry):
+            for word in found:
                 yield ("word", word)
-        if where == "name":
-            yield ("name", text.casefold())
-        if (word := where.removeprefix(MEANING)) in MEANT:
-            for each in meant(word, text):
-                yield (word, each)
+    for where, text in texts(entry):
+        if (kind := where.removeprefix(MEANING)) in MEANT:
+            for each in meant(kind, text):
+                yield (kind, each)
 
 
 def meant(word: str, text: str) -> Iterator[str]:
@@ -250,8 +300,8 @@ def meant(word: str, text: str) -> Iterator[str]:
     if word != "ucd":
         yield text
         return
-    for each in text.lower().split(";"):
-        atoms = each.strip().split(".")
+    for each in text.lower().split(";")[:MOST_ATOMS]:
+        atoms = each.strip().split(".")[:MOST_ATOMS]
         for count in range(1, len(atoms) + 1):
             yield ".".join(atoms[:count])
     yield text.lower()

@@ -7,12 +7,13 @@ for what they can use.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dai.security.identity import Caller
-from dai.service.registry.entries import MEANING, METADATA, Entry, meant, texts, words
+from dai.service.registry.entries import MEANING, METADATA, Entry, meant, texts, worded, words
 from dai.service.registry.mirror import Mirror
 
 _WEIGHTS = {"name": 3.0, "category": 2.0, "description": 1.0}
@@ -22,7 +23,9 @@ _FROM_BELOW = 0.7
 NO_MEANINGS: Mapping[str, str] = {}
 MOST_REASONS = 5
 MOST_SEEN = 5000
-"""Entries that one word may bring in."""
+"""Entries that one word may bring in, and all words together twice as many: the rare ones first."""
+MOST_SOUGHT = 32
+"""Words of a text that are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,16 @@ def find(
 ) -> list[Hit]:
     """The entries (of a kind) that have words of the text; those that have more of them come first. ``meanings``: the
     ``unit``, ``ucd`` or ``quantity`` that they, or a column of theirs, must have."""
-    sought = list(dict.fromkeys(("word", each) for each in words(text)))
+    sought = list(dict.fromkeys(("word", each) for each in words(text)))[:MOST_SOUGHT]
     wanted = [(word, value.lower() if word == "ucd" else value) for word, value in meanings.items()]
     found: dict[str, _Found] = {}
-    for term in (*sought, *wanted):
-        keys = mirror.having(term)
+    left = 2 * MOST_SEEN
+    having = {term: mirror.having(term) for term in (*wanted, *sought)}
+    for term, keys in sorted(having.items(), key=lambda each: (each[0][0] == "word", len(each[1]))):
         rare = math.log(1 + len(mirror.entries) / (1 + len(keys)))
-        for entry in mirror.shown(sorted(keys)[:MOST_SEEN], caller):
+        chosen = heapq.nsmallest(min(MOST_SEEN, left) if term[0] == "word" else MOST_SEEN, keys)
+        left -= len(chosen)
+        for entry in mirror.shown(chosen, caller):
             where, score, quoted = _best(entry, term)
             target, reason = _target(mirror, entry, where, quoted)
             weight = score * rare * (1.0 if target is entry else _FROM_BELOW)
@@ -76,14 +82,16 @@ def _best(entry: Entry, term: tuple[str, str]) -> tuple[str, float, str]:
     kind, word = term
     places = [
         (where, _WEIGHTS.get(where, _OTHERS) / math.sqrt(len(there)), text)
-        for where, text in texts(entry)
-        if word in (there := words(text) if kind == "word" else _meant(where, kind, text))
+        for where, text, there in (worded(entry) if kind == "word" else _meanings(entry, kind))
+        if word in there
     ]
     return max(places, key=lambda each: each[1])
 
 
-def _meant(where: str, kind: str, text: str) -> list[str]:
-    return list(meant(kind, text)) if where.removeprefix(MEANING) == kind else []
+def _meanings(entry: Entry, kind: str) -> Iterator[tuple[str, str, list[str]]]:
+    for where, text in texts(entry):
+        if where.removeprefix(MEANING) == kind:
+            yield where, text, list(meant(kind, text))
 
 
 def _target(mirror: Mirror, entry: Entry, where: str, text: str) -> tuple[Entry, str]:

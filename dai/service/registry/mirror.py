@@ -79,6 +79,9 @@ class Mirror:
             insort(self._names.setdefault(entry.kind, []), (name, entry.key))
         if entry.expires is not None:
             heapq.heappush(self._leases, (entry.expires, entry.key))
+            if len(self._leases) > 2 * len(self.entries) + 1000:  # of leases that were renewed
+                self._leases = [(each.expires, key) for key, each in self.entries.items() if each.expires is not None]
+                heapq.heapify(self._leases)
 
     def _remove(self, entry: Entry) -> None:
         del self.entries[entry.key]

@@ -10,7 +10,7 @@ from dai.errors import ConflictError, DeniedError, LimitError, NotFoundError, Pa
 from dai.security.identity import Caller
 from dai.service.registry.database import DEPRECATED, MODIFIED, PUBLISHED, RENEWED
 from dai.service.registry.draft import Draft
-from dai.service.registry.entries import KINDS, METADATA, Entry, checked
+from dai.service.registry.entries import KINDS, METADATA, MOST_DEPTH, Entry, check_readers, checked
 from dai.service.registry.mirror import sees
 from dai.service.registry.rdf.triples import check_rdf
 
@@ -51,6 +51,8 @@ def _publish(draft: Draft, caller: Caller, publication: Publication, settings: R
         if before.kind != entry.kind:
             raise ConflictError(f"{entry.key!r} is a {before.kind}, and stays one.", hint="Choose another key.")
     _check_parent(draft, caller, entry)
+    if entry.parent is not None and (before is None or before.parent != entry.parent):
+        _check_depth(draft, entry)
     owner = caller.name if before is None else before.owner
     new = replace(
         entry,
@@ -93,6 +95,15 @@ def _check_parent(draft: Draft, caller: Caller, entry: Entry) -> None:
         own(parent, caller)
 
 
+def _check_depth(draft: Draft, entry: Entry) -> None:
+    lower, level = 1, [entry.key]
+    while level := [each.key for above in level for each in draft.below(above)]:
+        lower += 1
+    above = draft.get(str(entry.parent))
+    if lower + (0 if above is None else sum(1 for _ in draft.chain(above))) > MOST_DEPTH:
+        raise ParameterError(f"{entry.key!r} would stand below more than {MOST_DEPTH - lower} others.")
+
+
 def _check_room(draft: Draft, owner: str, settings: RegistryConfig) -> None:
     if draft.total() >= settings.entries:
         raise LimitError("The registry is full.", hint=f"It has {settings.entries:,} entries (registry.entries).")
@@ -126,6 +137,7 @@ def deprecate(draft: Draft, caller: Caller, key: str) -> Entry:
 
 def restrict(draft: Draft, caller: Caller, key: str, readers: tuple[str, ...]) -> Entry:
     """Who may see it, and all that stands below it, from now on."""
+    check_readers(readers)
     entry = replace(there(draft, key, caller), readers=readers, modified=draft.now)
     draft.put(entry, MODIFIED)
     return entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from dai.api.requests.parameters import WHOLE, Asked, Flag, Unsaid
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
 from dai.api.routes.registry.common import Book, Page, Reading
-from dai.errors import BusyError, DaiError, DeniedError, GoneError, NotFoundError, ParameterError
+from dai.errors import BusyError, DaiError, DeniedError, GoneError, NotFoundError, ParameterError, QuotaError
 from dai.service.registry.database import RENEWED, Change
 from dai.service.registry.mirror import Mirror, sees
 
@@ -28,7 +29,10 @@ LOOK_SECONDS = 1.0
 """How often changes by other processes are looked for."""
 SILENT_SECONDS = 15.0
 """After which a follower is told that the connection lives."""
-MOST_FOLLOWERS = 1000
+MOST_FOLLOWERS, MOST_OF_ONE = 1000, 100
+"""In all, and of one caller."""
+FOLLOWED_SECONDS = 900.0
+"""Then a connection ends: whoever comes again says who they are again."""
 
 
 class After(Asked):
@@ -44,7 +48,13 @@ class After(Asked):
     summary="What happened to entries, as a page or as server-sent events",
     description="Accept: text/event-stream follows the changes; Last-Event-ID goes on where a connection broke off.",
     responses=answers(
-        NotFoundError, DeniedError, ParameterError, GoneError, BusyError, ok={200: {"content": {EVENTS: {}}}}
+        NotFoundError,
+        DeniedError,
+        ParameterError,
+        GoneError,
+        BusyError,
+        QuotaError,
+        ok={200: {"content": {EVENTS: {}}}},
     ),
     response_model=None,
 )
@@ -59,8 +69,11 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
         number = first[-1].number if first else after
         told = await _telling(first, book, asked.renewals)
         return JSONAnswer({"changes": told, "number": number, "more": len(first) == asked.limit})
-    if book.service.registry_followers >= MOST_FOLLOWERS:
+    followers = book.service.registry_followers
+    if followers.total() >= MOST_FOLLOWERS:
         raise BusyError("As many follow the changes as can.", retry_after=10)
+    if followers[book.caller.name] >= MOST_OF_ONE:
+        raise QuotaError(f"You follow the changes {MOST_OF_ONE} times already.", retry_after=10)
     return StreamingResponse(
         _events(book, after, first, asked.renewals), media_type=EVENTS, headers={"cache-control": "no-store"}
     )
@@ -76,7 +89,8 @@ async def _changes(book: Book, after: int, most: int) -> list[Change]:
 
 
 async def _events(book: Book, after: int, first: list[Change], renewals: bool) -> AsyncIterator[bytes]:
-    """Those of the caller, until the caller leaves or the service stops."""
+    """Those of the caller, until the caller leaves, the service stops or FOLLOWED_SECONDS are over. Also where there
+    was none for the caller, Last-Event-ID goes on from the end."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
@@ -84,11 +98,12 @@ async def _events(book: Book, after: int, first: list[Change], renewals: bool) -
 
     listeners = book.registry.listeners
     listeners.append(tell)
-    book.service.registry_followers += 1
+    followers, end = book.service.registry_followers, loop.time() + FOLLOWED_SECONDS
+    followers[book.caller.name] += 1
     try:
         yield b": the changes follow\n\n"
         found, silent = first, 0.0
-        while not book.service.ending:
+        while not book.service.ending and loop.time() < end:
             told = await _telling(found, book, renewals)
             if told:
                 silent = 0.0
@@ -107,10 +122,12 @@ async def _events(book: Book, after: int, first: list[Change], renewals: bool) -
                 except TimeoutError:
                     silent += LOOK_SECONDS
                 found = await _changes(book, after, 1000)
+        yield b"id: %d\n\n" % after
     except DaiError as error:
         yield b"event: error\ndata: %s\n\n" % orjson.dumps(error.problem())
     finally:
-        book.service.registry_followers -= 1
+        followers[book.caller.name] -= 1
+        followers += Counter()  # without those who have left
         listeners.remove(tell)
 
 

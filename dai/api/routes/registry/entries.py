@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from dai.api.dependencies import TheBody
 from dai.api.problems import answers
 from dai.api.requests.body import JSON, takes
-from dai.api.requests.parameters import Asked, Flag, Text, Unsaid, members
+from dai.api.requests.parameters import Asked, Flag, Text, Unsaid, element, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
 from dai.api.routes.registry.common import (
@@ -29,7 +30,16 @@ from dai.api.routes.registry.common import (
     Writing,
     shown,
 )
-from dai.errors import ConflictError, DeniedError, LimitError, NotFoundError, ParameterError, QuotaError
+from dai.errors import (
+    ConflictError,
+    DataError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    ParameterError,
+    QuotaError,
+    TooLargeError,
+)
 from dai.service.registry import operations
 from dai.service.registry.entries import MEANT, METADATA, Entry, Metadata, new_key
 from dai.service.registry.finding import find
@@ -172,13 +182,33 @@ async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response
     response_model=None,
 )
 async def post_entries(book: Writing, body: TheBody) -> Response:
-    asked = members(Several, await body.read(MOST_BODY))
-    publications = [operations.Publication(each.entry(), each.seconds) for each in asked.entries]
     settings = book.registry.settings
+    asked, publications = await book.run(_publications, await body.read(MOST_BODY), settings.entry_bytes)
     published = await book.change(
         lambda draft: operations.publish(draft, book.caller, publications, settings, whole=asked.whole)
     )
-    return JSONAnswer({"entries": [shown(each) for each in published]})
+    return await book.run(lambda: JSONAnswer({"entries": [shown(each) for each in published]}))
+
+
+def _publications(body: bytes, most: int) -> tuple[Several, list[operations.Publication]]:
+    """Entry by entry: a large body keeps nobody else waiting, and what is wrong ends it at once."""
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"The body is not JSON: {error}.") from error
+    entries = said.get("entries") if isinstance(said, dict) else None
+    if not isinstance(entries, list):
+        return members(Several, body), []
+    if len(entries) > MOST_AT_ONCE:
+        raise ParameterError(f"'entries' has {len(entries):,} entries; {MOST_AT_ONCE:,} are allowed.")
+    asked = members(Several, orjson.dumps({**said, "entries": []}))
+    publications = []
+    for number, each in enumerate(entries):
+        if (size := len(orjson.dumps(each))) > 4 * most:  # what is stored may be shorter than what is sent
+            raise TooLargeError(f"The entry {number} has {size:,} bytes; {most:,} are allowed.")
+        entry = element(Published, each, "entries", number)
+        publications.append(operations.Publication(entry.entry(), entry.seconds))
+    return asked, publications
 
 
 @router.delete(

@@ -24,7 +24,7 @@ from dai.errors import (
     ParameterError,
     TooLargeError,
 )
-from dai.service.registry.sparql.process import SOLUTIONS, TRIPLES
+from dai.service.registry.sparql.process import SOLUTIONS, TRIPLES, check_length
 from dai.service.registry.sparql.rdql import sparql
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
@@ -38,7 +38,8 @@ class Asking(Asked):
 
 
 async def _answered(book: Book, query: str, accept: str | None, *, rdql: bool) -> Response:
-    query = sparql(query) if rdql else query
+    check_length(query)
+    query = await book.run(sparql, query) if rdql else query
     # what a query gives, solutions or triples, is known when it is read
     wanted, left = [], [*SOLUTIONS, *TRIPLES]
     while (first := best(accept, left) if accept else next(iter(left), None)) is not None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dai.errors import DataError, MissingDependencyError
-from dai.service.registry.entries import VOCABULARY, Audience, Entry, listed
+from dai.service.registry.entries import VALUES, VOCABULARY, Audience, Entry, listed
 
 if TYPE_CHECKING:
     from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
@@ -89,7 +89,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
         yield key, f"{VOCABULARY}implements", node(each)
     for word, references in (("category", entry.categories), ("identifier", entry.identifiers)):
         for number, reference in enumerate(references):
-            at = f"{key}#{word}-{number}"
+            at = f"{_value_node(entry)}-{word}-{number}"
             yield key, VOCABULARY + word, node(at)
             if reference.tmodel:
                 yield at, f"{VOCABULARY}taxonomy", node(reference.tmodel)
@@ -124,7 +124,7 @@ def _said(entry: Entry) -> Any:
 
 def _value_node(entry: Entry) -> str:
     """The name of a value that is RDF; without a fragment, so that <> is it."""
-    return f"urn:dai:value:{hashlib.sha256(entry.key.encode()).hexdigest()}"
+    return f"{VALUES}{hashlib.sha256(entry.key.encode()).hexdigest()}"
 
 
 def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:

@@ -34,6 +34,11 @@ class Answer:
     body: bytes
 
 
+def check_length(query: str) -> None:
+    if len(query) > MOST_QUERY:
+        raise ParameterError(f"The query has {len(query):,} characters; {MOST_QUERY:,} are allowed.")
+
+
 class Queries:
     """Thread-safe. The process starts with the first query, and again if it died."""
 
@@ -46,8 +51,7 @@ class Queries:
     def answer(self, query: str, caller: Caller, accept: Sequence[str]) -> Answer:
         """``accept``: media types, the best first. ParameterError for what is no query that reads, LimitError and
         TooLargeError beyond the limits, NotAcceptableError where none of the types is for its kind of answer."""
-        if len(query) > MOST_QUERY:
-            raise ParameterError(f"The query has {len(query):,} characters; {MOST_QUERY:,} are allowed.")
+        check_length(query)
         settings = self._settings
         asked = {
             "query": query,

@@ -71,10 +71,13 @@ class Triples:
         self.store.bulk_extend(added)
 
     def _added(self, key: str, new: Said) -> list[Any]:
+        try:
+            found, stated = list(quads(*new)), statement(*new)
+        except ValueError:  # RDF cannot say what an earlier release took; no other entry is to suffer from it
+            return []
         self._said[key] = new
         self.audiences[new[1]] += 1
-        found = list(quads(*new))
-        if (stated := statement(*new)) is not None:
+        if stated is not None:
             self._stated[str(stated)] += 1
             found.append(stated)
         return found
