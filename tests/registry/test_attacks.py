@@ -20,8 +20,8 @@ from dai.service.registry.database import Database
 from dai.service.registry.entries import MOST_DEPTH, MOST_READERS, MOST_WORDS, Entry, is_iri, terms
 from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
+from dai.service.registry.rdf.triples import oxigraph
 from dai.service.registry.sparql.worker import Triples
-from dai.service.registry.triples import oxigraph
 from tests.registry.conftest import Known, publish, service
 
 pytestmark = pytest.mark.server
