@@ -25,7 +25,8 @@ class Costs:
     in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving
     it; ``work``: a row that a join or an aggregate in the source takes. ``value``: an operation or a function for a row
     of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted; ``spill``: a row
-    that is grouped where the groups exceed the memory; ``pair``: two rows that are compared in a join without an
+    that is grouped where the groups exceed the memory; ``group``: a group that is made;
+    ``memory``: bytes of the groups that are made in memory; ``pair``: two rows that are compared in a join without an
     equality, or for a subquery; ``index``: a row found by an index (0: tables are read). Where there are no hash joins,
     ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are compared because there is
     none (0: it makes one). ``table_key``: a key that travels as a table, from here to the source's table of hashes
@@ -39,6 +40,8 @@ class Costs:
     distinct: float = 2.2e-7
     sort: float = 3e-7
     spill: float = 1.5e-7
+    group: float = 2e-7
+    memory: float = 16e6
     pair: float = 3e-8
     index: float = 2e-6
     lookup: float = 0.0

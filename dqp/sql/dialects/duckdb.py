@@ -52,6 +52,7 @@ class DuckDB(Dialect):
         distinct=5e-8,
         sort=1e-7,
         spill=0.0,
+        group=2e-8,
         pair=1e-9,
         index=0.0,
         table_key=3e-7,

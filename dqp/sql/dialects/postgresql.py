@@ -58,6 +58,8 @@ class PostgreSQL(Dialect):
         distinct=3.5e-7,
         sort=1e-6,
         spill=2.5e-7,
+        group=1e-6,
+        memory=4e6,
         pair=3e-8,
         index=3e-6,
         table_key=4e-6,
