@@ -58,8 +58,13 @@ class Explanation:
 
     @property
     def svg(self) -> str:
-        """The drawing: the plan, and below it the fragments with what their operators did."""
-        return drawn(self.root, *self.fragments)
+        """The drawing of the plan."""
+        return drawn(self.root)
+
+    @property
+    def engines_svg(self) -> str:
+        """The drawing of what the operators of the engines did, for each fragment; empty where nobody knows."""
+        return drawn(*self.fragments) if self.fragments else ""
 
     def __repr__(self) -> str:
         return self.text
@@ -67,8 +72,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """What a notebook shows: the plan drawn, the fragments and the text below it to unfold."""
         parts = [f'<div style="overflow-x:auto">{drawn(self.root)}</div>']
-        if self.fragments:
-            below = drawn(*self.fragments)
+        if below := self.engines_svg:
             parts.append(
                 f'<details><summary>in the engines</summary><div style="overflow-x:auto">{below}</div></details>'
             )

@@ -1,7 +1,10 @@
 """Plans as drawings: boxes from the root at the top down, as wide as their text, children side by side.
 
 Edges are the thicker the more rows went (or are estimated to go) along them, and say how many. Where ten times more or
-fewer rows came than were estimated, that is in red. What several evaluators did of one fragment is drawn in a row.
+fewer rows came than were estimated, that is in red. A bar at the foot of a box is the operator's share of the seconds.
+In a plan of more than ``FEW`` operators those that stand in a line, with nothing to say but what they compute, share a
+box. What several evaluators did of one fragment is drawn in a row. A drawing is as wide as its page at most, and dark
+where the page is.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dqp.explain.nodes import Node, wrong
+from dqp.explain.nodes import Figures, Node, wrong
 from dqp.explain.text import count, duration, measured, shortened
 
 _CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _STEP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 30, 40
@@ -22,17 +25,24 @@ _TITLE, _DETAILS, _STATEMENTS = 4, 5, 6
 """Lines of an operator's title, of its details and of its statements."""
 _ROW = 1_600
 """Width that a row of several plans may have, where the widest of them is not wider."""
-_COLOURS = {
-    "Remote": ("#e3effa", "#4a7fb0"),
-    "Asked first": ("#e3effa", "#4a7fb0"),
-    "Exchange": ("#fdeed8", "#c98a2b"),
-    "Received": ("#fdeed8", "#c98a2b"),
-    "Fragment": ("#ececf4", "#6c6c94"),
-    "Call": ("#f7e3f2", "#ad5a97"),
-    "Tuples": ("#e6f4e6", "#5c9a5c"),
-}
-_OTHER = ("#ffffff", "#8797a6")
-_INK, _MUTED, _WRONG, _EDGE = "#1e2a35", "#5a6875", "#c0392b", "#b4c1cd"
+FEW = 12
+"""Operators of a plan of which each has a box of its own."""
+_KINDS = {
+    "Remote": "source", "Asked first": "source", "Exchange": "moved", "Received": "moved",
+    "Fragment": "fragment", "Call": "call", "Tuples": "tuples",
+}  # fmt: skip
+_OTHER = "operator"
+_INK, _MUTED, _WRONG = "ink", "muted", "wrong"
+_LIGHT = {
+    "page": "#ffffff", "ink": "#1e2a35", "muted": "#5a6875", "wrong": "#c0392b", "edge": "#b4c1cd", "share": "#d9730d",
+    "source": ("#e3effa", "#4a7fb0"), "moved": ("#fdeed8", "#c98a2b"), "fragment": ("#ececf4", "#6c6c94"),
+    "call": ("#f7e3f2", "#ad5a97"), "tuples": ("#e6f4e6", "#5c9a5c"), "operator": ("#ffffff", "#8797a6"),
+}  # fmt: skip
+_DARK = {
+    "page": "#14181d", "ink": "#e8edf2", "muted": "#a3afba", "wrong": "#ff7b6b", "edge": "#4c5966", "share": "#e8893a",
+    "source": ("#1b3147", "#5d97cc"), "moved": ("#44331a", "#d29a41"), "fragment": ("#2b2b3d", "#8c8cba"),
+    "call": ("#432539", "#c873b0"), "tuples": ("#213a22", "#74b774"), "operator": ("#1e242b", "#8797a6"),
+}  # fmt: skip
 _TIED = "\0"
 """A space at which no line is broken."""
 _UNKNOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -84,7 +94,7 @@ class _Box:
 def drawn(*roots: Node) -> str:
     """An SVG of the plans, one below the other, those of one title in a row. What is cut in the boxes stands in their
     tooltips."""
-    boxes = [_boxed(each) for each in roots]
+    boxes = [_boxed(collapsed(each)) for each in roots]
     most = max(_ROW, *(each.span for each in boxes))
     wide, bottom, x, y = 0.0, 0.0, 0.0, 0.0
     for number, box in enumerate(boxes):
@@ -97,11 +107,79 @@ def drawn(*roots: Node) -> str:
         wide = max(wide, x - _GAP)
     wide, high = wide + 2, bottom + 2
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
-    parts = [f'{head} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
-    parts.append(f'<rect x="-1" y="-1" width="{wide:.0f}" height="{high:.0f}" fill="#ffffff"/>')
+    fitting = 'class="plan" style="max-width:100%;height:auto"'
+    parts = [f'{head} {fitting} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
+    parts.append(f"<style>{_style(_LIGHT)}@media(prefers-color-scheme:dark){{{_style(_DARK)}}}</style>")
+    parts.append(f'<rect x="-1" y="-1" width="{wide:.0f}" height="{high:.0f}" class="page"/>')
     for box in boxes:
-        parts += [*_edges(box), *_shapes(box)]
+        parts += [*_edges(box), *_shapes(box, sum(_seconds(each.node) for each in _all(box)))]
     return "".join([*parts, "</svg>"])
+
+
+def collapsed(root: Node) -> Node:
+    """The plan with fewer nodes, where there are many."""
+    return _joined(root) if _size(root) > FEW else root
+
+
+def _size(node: Node) -> int:
+    return 1 + sum(map(_size, node.inputs))
+
+
+def _joined(node: Node) -> Node:
+    inputs = tuple(map(_joined, node.inputs))
+    node = replace(node, inputs=inputs)
+    if len(inputs) != 1 or not _is_plain(node) or not _is_plain(inputs[0]):
+        return node
+    (below,) = inputs
+    return replace(
+        node,
+        title=f"{node.title}, {below.title}",
+        details=(*node.details, *below.details),
+        estimated=replace(node.estimated, seconds=_sum(node.estimated, below.estimated)),
+        actual=None if node.actual is None else replace(node.actual, seconds=_sum(node.actual, below.actual)),
+        inputs=below.inputs,
+    )
+
+
+def _is_plain(node: Node) -> bool:
+    """Nothing is sent or moved there, and its rows are as many as were expected."""
+    return _kind(node) == _OTHER and not node.where and not node.statements and wrong(node) is None
+
+
+def _sum(one: Figures, other: Figures | None) -> float | None:
+    known = [each.seconds for each in (one, other) if each is not None and each.seconds is not None]
+    return sum(known) if known else None
+
+
+def _kind(node: Node) -> str:
+    return next((kind for name, kind in _KINDS.items() if node.title.startswith(name)), _OTHER)
+
+
+def _seconds(node: Node) -> float:
+    """Its own: those of a fragment are those of what is below it."""
+    figures = node.actual or node.estimated
+    return 0.0 if _kind(node) == "fragment" else max(0.0, (figures.seconds or 0.0) - (figures.waiting or 0.0))
+
+
+def _all(box: _Box) -> Iterator[_Box]:
+    yield box
+    for each in box.inputs:
+        yield from _all(each)
+
+
+def _style(colours: Mapping[str, str | tuple[str, str]]) -> str:
+    """Classes of shapes (``.plan rect.source``) and of what is written (``.plan text.ink``)."""
+    rules = []
+    for name, colour in colours.items():
+        if isinstance(colour, tuple):
+            rules.append(f".plan rect.{name}{{fill:{colour[0]};stroke:{colour[1]}}}")
+        elif name == "edge":
+            rules.append(f".plan path{{fill:none;stroke:{colour}}}")
+        elif name == "share":
+            rules.append(f".plan path.share{{stroke:{colour};stroke-width:3}}")
+        else:
+            rules.append(f".plan .{name}{{fill:{colour}}}")
+    return "".join(rules)
 
 
 def _boxed(node: Node) -> _Box:
@@ -182,7 +260,7 @@ def _edges(box: _Box) -> Iterator[str]:
         thick = 1.2 + 1.15 * math.log10(1 + rows) if rows else 1.2
         yield (
             f'<path d="M{x1:.1f} {y1:.1f}C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}" '
-            f'fill="none" stroke="{_EDGE}" stroke-width="{thick:.1f}"/>'
+            f'stroke-width="{thick:.1f}"/>'
         )
         if rows is not None:
             label = f"{'' if known is not None else '≈ '}{rows:,.0f}"
@@ -190,24 +268,27 @@ def _edges(box: _Box) -> Iterator[str]:
             side, anchor = (-1, "end") if x2 < x1 - 1 else (1, "start")
             yield (
                 f'<text x="{x2 + side * (thick / 2 + 4):.1f}" y="{y2 - 6:.1f}" font-size="10" '
-                f'text-anchor="{anchor}" fill="{_MUTED}">{label}</text>'
+                f'text-anchor="{anchor}" class="{_MUTED}">{label}</text>'
             )
         yield from _edges(each)
 
 
-def _shapes(box: _Box) -> Iterator[str]:
+def _shapes(box: _Box, seconds: float) -> Iterator[str]:
+    """``seconds``: of all operators of the drawing."""
     node = box.node
-    fill, stroke = next((each for name, each in _COLOURS.items() if node.title.startswith(name)), _OTHER)
     tip = _escaped("\n".join((*node.details, *map(shortened, node.statements))))
     yield (
         f"<g>{f'<title>{tip}</title>' if tip else ''}"
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" '
-        f'fill="{fill}" stroke="{stroke}"/>'
+        f'class="{_kind(node)}"/>'
     )
+    if seconds > 0 and (share := _seconds(node) / seconds) >= 0.01:
+        x, y = box.x + 3, box.y + box.height - 3
+        yield f'<path class="share" d="M{x:.1f} {y:.1f}h{share * (box.width - 6):.1f}"/>'
     for number, line in enumerate(box.lines):
         look = ' font-weight="bold"' if line.bold else ' font-size="9.5"' if line.small else ""
         y = box.y + _PAD + 9 + number * _LINE
-        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" fill="{line.colour}"{look}>{_escaped(line.text)}</text>'
+        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" class="{line.colour}"{look}>{_escaped(line.text)}</text>'
     yield "</g>"
     for each in box.inputs:
-        yield from _shapes(each)
+        yield from _shapes(each, seconds)

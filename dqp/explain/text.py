@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 
 from dqp.explain.nodes import Figures, Node, wrong
+from dqp.sql.dialects.sqlite import GUARD
 
 LONGEST = 160
 """Characters that are shown of an expression or a list of them."""
 LISTED = 8
 """Values of a list that people are shown."""
 _VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
+_NESTING = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[()]""")
 _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 
 
@@ -22,7 +24,26 @@ def shortened(sql: str) -> str:
         values = re.findall(_VALUE, listed[0])
         return f"{', '.join(values[:3])}, … {len(values):,} values"
 
-    return _VALUES.sub(short, sql)
+    return _VALUES.sub(short, _without_guards(sql))
+
+
+def _without_guards(sql: str) -> str:
+    """The statement without the conditions that make a value of a wrong type an error (``GUARD``)."""
+    count = 0
+    while (start := sql.find(GUARD)) >= 0:
+        depth, end = 0, len(sql)
+        for each in _NESTING.finditer(sql, start):
+            depth += {"(": 1, ")": -1}.get(each[0], 0)
+            if depth == 0 and each[0] == ")":
+                end = each.end()
+                break
+        before, after = sql[:start], sql[end:]
+        if after.startswith(" AND "):
+            after = after.removeprefix(" AND ")
+        else:
+            before = before.removesuffix(" AND ").removesuffix(" WHERE ")
+        sql, count = before + after, count + 1
+    return f"{sql} -- and {count} guard{'s' if count > 1 else ''} against values of other types" if count else sql
 
 
 def cut(text: str) -> str:

@@ -3,7 +3,7 @@ compared.
 
 - ``sh``: each line is run; ``dai serve`` goes on beside what follows until the page ends, on a free port instead of the
   one that is written. Lines that set the reader up (``make``, ``pip``, ``. .venv/…``) are left out.
-- ``text`` behind ``sh``: what the last command printed on a terminal; ``...`` stands for anything.
+- ``text`` behind ``sh``: what the last command printed on a terminal, and its errors; ``...`` stands for anything.
 - ``python``: a doctest where it has ``>>>``, a program otherwise; all of a page share their names.
 - a block of any kind behind a paragraph that ends with "as `NAME`:" is written to that file.
 - a block behind the comment ``<!-- not run: REASON -->`` is not run.
@@ -18,6 +18,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,8 +31,6 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"as `([\w./-]+)`[^`\n]*:\s*\Z")
 NOT_RUN = re.compile(r"<!-- not run: [^\n]+ -->\s*\Z")
 SET_UP = ("make ", "git ", "pip ", ".venv/bin/pip ", ". .venv/", "pre-commit ", "sudo ", "#")
-SHOWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\n]*\r(?!\n)")
-"""Colours, and lines that were written over: progress."""
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BIN = Path(sys.executable).parent
 
@@ -99,16 +98,19 @@ class Reader:
             self.directory /= line.removeprefix("cd ")
             return
         terminal, end = pty.openpty()
-        process = subprocess.Popen(
-            ["sh", "-ec", line], cwd=self.directory, env=self._environment(), stdout=end, stderr=end, stdin=end
-        )
-        os.close(end)
-        printed = bytearray()
-        with os.fdopen(terminal, "rb", 0) as reading, contextlib.suppress(OSError):  # EIO: nobody writes any more
-            while piece := reading.read(65536):
-                printed += piece
-        self.printed = SHOWN.sub("", printed.decode().replace("\r\n", "\n"))
-        assert process.wait(400) == 0, f"{line}\n{self.printed}"
+        with tempfile.TemporaryFile() as errors:  # no terminal: there is no progress to be written
+            process = subprocess.Popen(
+                ["sh", "-ec", line], cwd=self.directory, env=self._environment(), stdout=end, stderr=errors, stdin=end
+            )
+            os.close(end)
+            printed = bytearray()
+            with os.fdopen(terminal, "rb", 0) as reading, contextlib.suppress(OSError):  # EIO: nobody writes any more
+                while piece := reading.read(65536):
+                    printed += piece
+            status = process.wait(400)
+            errors.seek(0)
+            self.printed = printed.decode().replace("\r\n", "\n") + errors.read().decode()
+        assert status == 0, f"{line}\n{self.printed}"
 
     def _serve(self, line: str) -> None:
         written = re.search(r"--port (\d+)", line)

@@ -61,7 +61,8 @@ _GUARDS = {
 _REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
 """An integer overflow, which is an error, where the conditions are true."""
 _COLUMN = re.compile(r'\w+\."')
-_GUARD = _REFUSED.partition("{")[0]
+GUARD = _REFUSED.partition("{")[0]
+"""What a guard begins with."""
 _GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\(\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
 
 
@@ -87,7 +88,7 @@ def _repeated(condition: str, guard: _Guard) -> bool:
     """Whether a guard may ask it too: short, and of the same table alone, or a join would have the guard later than the
     conditions behind it."""
     tables = {each.split(".")[0] for each in _COLUMN.findall(condition)}
-    plain = len(condition) <= _LONGEST and "?" not in condition and not condition.startswith(_GUARD)
+    plain = len(condition) <= _LONGEST and "?" not in condition and not condition.startswith(GUARD)
     return plain and tables == {guard.column.split(".")[0]}
 
 
