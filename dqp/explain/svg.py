@@ -33,12 +33,14 @@ _KINDS = {
 }  # fmt: skip
 _OTHER = "operator"
 _INK, _MUTED, _WRONG = "ink", "muted", "wrong"
-_LIGHT = {
+_Colours = Mapping[str, str | tuple[str, str]]
+"""Of a page: by class, of a shape that of its inside and of its edge."""
+_LIGHT: _Colours = {
     "page": "#ffffff", "ink": "#1e2a35", "muted": "#5a6875", "wrong": "#c0392b", "edge": "#b4c1cd", "share": "#d9730d",
     "source": ("#e3effa", "#4a7fb0"), "moved": ("#fdeed8", "#c98a2b"), "fragment": ("#ececf4", "#6c6c94"),
     "call": ("#f7e3f2", "#ad5a97"), "tuples": ("#e6f4e6", "#5c9a5c"), "operator": ("#ffffff", "#8797a6"),
 }  # fmt: skip
-_DARK = {
+_DARK: _Colours = {
     "page": "#14181d", "ink": "#e8edf2", "muted": "#a3afba", "wrong": "#ff7b6b", "edge": "#4c5966", "share": "#e8893a",
     "source": ("#1b3147", "#5d97cc"), "moved": ("#44331a", "#d29a41"), "fragment": ("#2b2b3d", "#8c8cba"),
     "call": ("#432539", "#c873b0"), "tuples": ("#213a22", "#74b774"), "operator": ("#1e242b", "#8797a6"),
@@ -167,7 +169,7 @@ def _all(box: _Box) -> Iterator[_Box]:
         yield from _all(each)
 
 
-def _style(colours: Mapping[str, str | tuple[str, str]]) -> str:
+def _style(colours: _Colours) -> str:
     """Classes of shapes (``.plan rect.source``) and of what is written (``.plan text.ink``)."""
     rules = []
     for name, colour in colours.items():
