@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dai.client import Options
 from dai.client.results.table import lines
@@ -16,6 +16,9 @@ from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_server, identity
 from dai.errors import DaiError
 from dai.replicas.client import ReplicaClient
+
+if TYPE_CHECKING:
+    from dai.replicas.copying import Copied
 
 PORTION = 10_000
 _CHANGES = {"create": "?mode=create", "add": "?mode=add", "put": "?mode=put", "delete": "/delete"}
@@ -193,7 +196,13 @@ def run_copy(arguments: argparse.Namespace) -> int:
     copying = Copying(_server(arguments), Options(**identity()))
     copied = copying.copy(arguments.logical, arguments.to, source=arguments.source, name=arguments.name)
     print(f"{copied.target}: {copied.rows:,} rows, checksum {copied.checksum}")
+    _say_missing(copied)
     return OK
+
+
+def _say_missing(copied: Copied) -> None:
+    for each in copied.missing:
+        print(f"{copied.target}: not copied: {each}", file=sys.stderr)
 
 
 def run_refresh(arguments: argparse.Namespace) -> int:
@@ -209,6 +218,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
             copied = copying.refresh(arguments.logical, target, source=arguments.source)
             done = "copied again" if copied.renewed else "was the same already"
             print(f"{target}: {done}, {copied.rows:,} rows, checksum {copied.checksum}")
+            _say_missing(copied)
         except DaiError as error:
             failed = True
             print(f"{target}: {error}", file=sys.stderr)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -26,6 +26,7 @@ from dai.errors import ConflictError, DaiError, DataError, NotFoundError
 from dai.formats.values.text import canonical, is_numeric_text, to_text
 from dai.plugins import nearest
 from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget, columns_digest
+from dai.replicas.keys import Keys, keyed
 
 BLOCK_ROWS = 10_000
 _LEAST = 1 << 20
@@ -34,12 +35,14 @@ _LEAST = 1 << 20
 
 @dataclass(frozen=True)
 class Copied:
-    """``renewed``: False where the copy was the same already."""
+    """``renewed``: False where the copy was the same already. ``missing``: keys of the original that the copy could
+    not be given, with the reason."""
 
     target: TableTarget
     rows: int
     checksum: str
     renewed: bool = True
+    missing: tuple[str, ...] = ()
 
 
 # --- the checksum ---
@@ -121,20 +124,26 @@ def _mixed(value: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Place:
-    """A table at a service. ``columns``: names and Arrow types."""
+    """A table at a service. ``columns``: names and Arrow types. ``described``: as its service does."""
 
     resource: Resource
     table: str
     columns: Sequence[tuple[str, str]] = field(default=())
+    described: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, resource: Resource, table: str) -> _Place:
         """NotFoundError suggests the nearest name."""
         described = resource.schema(fresh=True)[table]
-        return cls(resource, table, [(str(each["name"]), str(each["arrow"])) for each in described["columns"]])
+        columns = [(str(each["name"]), str(each["arrow"])) for each in described["columns"]]
+        return cls(resource, table, columns, described)
+
+    @property
+    def dialect(self) -> str:
+        return str(self.resource.properties.get("dialect"))
 
     def quoted(self, name: str) -> str:
-        mark = "`" if self.resource.properties.get("dialect") in ("mariadb", "mysql") else '"'
+        mark = "`" if self.dialect in ("mariadb", "mysql") else '"'
         return mark + name.replace(mark, mark * 2) + mark
 
     def __str__(self) -> str:
@@ -157,6 +166,12 @@ class _Place:
         self.change(f"alter table {self} rename to {self.quoted(name)}")
         schema, dot, _ = self.table.rpartition(".")
         return _Place(self.resource, f"{schema}{dot}{name}", self.columns)
+
+    def with_keys(self, keys: Keys) -> tuple[_Place, list[str]]:
+        """The same table with those keys, and what it could not be given."""
+        described = _Place.of(self.resource, self.table).described
+        name, missing = keyed(self.table, described["columns"], keys, self.dialect, self.quoted, self.change)
+        return _Place(self.resource, name, self.columns), missing
 
     def checksum(self, names: Sequence[str]) -> Checksum:
         """Of its rows now."""
@@ -184,9 +199,9 @@ class Copying:
             if any(each["name"] == name for each in here.schema(fresh=True)):
                 raise ConflictError(f"There is a table {name!r} in {to}.", hint="Give the copy another name.")
             since, from_ = time.time(), _Place.of(there, original.table)
-            loaded, checksum = self._loaded(from_, here)
+            loaded, checksum, missing = self._loaded(from_, here)
             copied = self._named(loaded, name)
-            return self._registered(logical, copied, checksum, since)
+            return replace(self._registered(logical, copied, checksum, since), missing=missing)
 
     def refresh(self, logical: str, target: str, *, source: str | None = None) -> Copied:
         """The copy at the target as the original is now. A copy that is the same already is only said to be so.
@@ -209,7 +224,7 @@ class Copying:
                 now = from_.checksum(names)
                 if _same(now, old.checksum(names)):
                     return self._registered(logical, old, now, since, renewed=False)
-            loaded, checksum = self._loaded(from_, here)
+            loaded, checksum, missing = self._loaded(from_, here)
             replaced = None if old is None else old.rename(f"replaced_{secrets.token_hex(6)}")
             try:
                 copied = self._named(loaded, table.table)
@@ -219,7 +234,7 @@ class Copying:
                 raise
             if replaced is not None:
                 replaced.drop()
-            return self._registered(logical, copied, checksum, since)
+            return replace(self._registered(logical, copied, checksum, since), missing=missing)
 
     def _original(self, logical: str, found: Found, source: str | None, but: str = "") -> TableTarget:
         """The table to copy: ``source``, or the first original whose entry has not ended."""
@@ -246,11 +261,13 @@ class Copying:
             raise NotFoundError(f"{url!r} names no resource.", hint=f"It looks like {base}/resources/NAME.")
         return Service(base, self._options).resource(name)
 
-    def _loaded(self, original: _Place, here: Resource) -> tuple[_Place, Checksum]:
-        """A new table in the resource, which has the same rows as the original; DataError where it has not."""
+    def _loaded(self, original: _Place, here: Resource) -> tuple[_Place, Checksum, tuple[str, ...]]:
+        """A new table in the resource, which has the same rows as the original and its keys, but for those that are
+        said; DataError where it has other rows."""
         names = [each for each, _ in original.columns]
         loaded, rows = _delivered(original, names, here)
         try:
+            loaded, missing = loaded.with_keys(Keys.of(original.described))
             now, there = loaded.checksum(names), original.checksum(names)
             if rows != now.rows or not _same(now, there):
                 raise DataError(
@@ -261,7 +278,7 @@ class Copying:
             with suppress(DaiError):
                 loaded.drop()
             raise
-        return loaded, now
+        return loaded, now, tuple(missing)
 
     def _named(self, loaded: _Place, name: str) -> _Place:
         try:

@@ -35,6 +35,13 @@ def service(
         rows = ((each, f"person {each}" if each % 7 else None, each / 8, b"\0\1") for each in range(ROWS))
         connection.executemany("insert into people values (?, ?, ?, ?)", rows)
         connection.execute("create table empty (id integer, name text)")
+        connection.execute(
+            "create table keyed (a integer not null, b integer not null, code text not null, n integer unique,"
+            " note text, primary key (a, b), unique (code, a))"
+        )
+        connection.execute("create table coded (code text not null primary key)")
+        connection.execute("insert into coded values ('x')")
+        connection.execute("insert into keyed values (1, 1, 'x', 1, null), (1, 2, 'w', null, 'n'), (2, 1, 'y', 2, '')")
         connection.commit()
     (directory / "copy.db").touch()
     resources = {
@@ -111,6 +118,38 @@ def test_a_copy_is_the_same_in_any_database(
     assert tables(service, database) == {"people"}
 
 
+@pytest.mark.parametrize("database", ["sqlite", "duckdb", "postgresql", "mariadb"])
+def test_keys_are_copied(
+    service: Background, catalog: ReplicaClient, copying: Copying, made: Callable[[Copied], Copied], database: str
+) -> None:
+    catalog.register({("keyed", at(service, "original", "keyed")): {}})
+    copied = made(copying.copy("keyed", f"{service.url}/resources/{database}"))
+    assert copied.missing == ()
+    with closing(dai.connect(f"{service.url}/resources/{database}")) as resource:
+        described = resource.schema(fresh=True)["keyed"]
+        assert described["primary_key"] == ["a", "b"]
+        assert [each["name"] for each in described["columns"] if not each["nullable"]] == ["a", "b", "code"]
+        unique = {tuple(each["columns"]) for each in described["indexes"] if each["unique"]} - {("a", "b")}
+        assert unique == {("code", "a"), ("n",)}
+        for twice in ("(1, 1, 'z', 5, null)", "(7, 7, 'z', 1, null)", "(7, 7, null, 7, null)"):
+            with pytest.raises(DaiError):
+                _Place(resource, "").change(f"insert into keyed values {twice}")
+    change(service, f"update keyed set note = '{database}'")
+    renewed = copying.refresh("keyed", str(copied.target))
+    assert (renewed.renewed, renewed.missing) == (True, ())
+
+
+def test_keys_that_the_database_has_not_are_told(
+    service: Background, catalog: ReplicaClient, copying: Copying, made: Callable[[Copied], Copied]
+) -> None:
+    """MariaDB has no primary key of long texts."""
+    catalog.register({("coded", at(service, "original", "coded")): {}})
+    copied = made(copying.copy("coded", f"{service.url}/resources/mariadb"))
+    (missing,) = copied.missing
+    assert missing.startswith("primary key (code): ")
+    assert copied.rows == 1
+
+
 def test_refresh(
     service: Background, catalog: ReplicaClient, copying: Copying, made: Callable[[Copied], Copied]
 ) -> None:
@@ -144,7 +183,7 @@ def _other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def changed(self: _Place, names: Any) -> Checksum:
         made = checksum(self, names)
-        if self.table.startswith("rowset_"):
+        if self.table.startswith(("rowset_", "keyed_")):
             made.add(pa.record_batch({"i": [1]}))
         return made
 
@@ -169,7 +208,7 @@ def _cannot_take_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     rename = _Place.rename
 
     def renamed(self: _Place, name: str) -> _Place:
-        if self.table.startswith("rowset_"):
+        if self.table.startswith(("rowset_", "keyed_")):
             raise DataError("It broke.")
         return rename(self, name)
 
