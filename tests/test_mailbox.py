@@ -30,6 +30,27 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def test_who_has_requests_on_their_way_acknowledges_none_that_may_be_lost() -> None:
+    """Each pull of two blocks leaves the four before it, so three may be on their way at once."""
+    mailbox = filled("a", "b", capacity=2)
+    assert mailbox.poll_many(0, 2, behind=4) == ([block("a"), block("b")], False)
+    assert mailbox.capacity == 6
+    assert mailbox.poll_many(4, 2, behind=4) == ([], True), "two ahead of what is there"
+    assert mailbox.poll(0) == block("a"), "nothing was acknowledged"
+    for text in "cdef":
+        mailbox.put(block(text), Cancellation(), wait=0)
+    assert mailbox.poll_many(4, 2, behind=4)[0] == [block("e"), block("f")]
+    assert mailbox.poll_many(6, 2, behind=4) == ([], True)
+    assert mailbox.acknowledged == 2
+    with pytest.raises(ConflictError):
+        mailbox.poll_many(11, 2, behind=4)
+    mailbox.finish()
+    assert mailbox.poll_many(8, 2, behind=4) == ([], False)
+    assert mailbox.acknowledged == 4, "not what its reader may still ask for"
+    assert mailbox.poll_many(6, 1) == ([], False)
+    assert mailbox.drained
+
+
 def test_a_lost_reply_is_repaired_by_asking_again_until_it_is_acknowledged() -> None:
     mailbox = filled("a", "b")
     assert mailbox.poll(0) == mailbox.poll(0) == block("a")

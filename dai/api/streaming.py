@@ -1,4 +1,4 @@
-"""The half of a synchronous request that runs on the event loop: sends pieces as they are pulled.
+"""The half of a synchronous request that runs on the event loop: sends pieces as they are pulled. And follows jobs.
 
 A piece is pulled while the one before it leaves; the next one only when the client has taken that. So a client that
 stops reading makes the service hold two pieces: one on its way, one waiting (a piece is a block, cut or gathered where
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -25,7 +25,10 @@ from dai.api.service import Service
 from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 from dai.formats.compression import IDENTITY
+from dai.security.identity import Caller
+from dai.service.jobs import MOVES
 from dai.service.sessions import Session
+from dai.service.store import Job
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
@@ -230,3 +233,48 @@ async def _settled(future: asyncio.Future[None]) -> None:
         log.error("closing failed", exc_info=late)
     if cancelled is not None:
         raise cancelled
+
+
+class Follower:
+    """Waits for one job to change, as a caller sees it. NotFoundError where the caller does not see it any more."""
+
+    def __init__(self, service: Service, caller: Caller, id: str) -> None:
+        self._service, self._caller, self._id = service, caller, id
+        self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
+
+    async def job(self) -> Job:
+        return await self._loop.run_in_executor(self._service.control, self._service.jobs.get, self._id, self._caller)
+
+    def _notify(self) -> None:
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _next(self, deadline: float) -> Job:
+        """The job after the next change, or at that time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+        return await self.job()
+
+    async def moved(self, known: Job, seconds: float) -> Job:
+        """The job in another phase than it was, or after so many seconds."""
+        deadline, phase = self._loop.time() + seconds, known.phase
+        with self._service.jobs.listening(self._id, self._notify):
+            known = await self.job()
+            while known.phase == phase and phase in MOVES and self._loop.time() < deadline:
+                known = await self._next(deadline)
+        return known
+
+    async def items(self, known: Job, said_of: Callable[[Job], bytes], every: float) -> AsyncIterator[bytes]:
+        """What is said of the job, again when that is something else, until it has ended or the service ends."""
+        with self._service.jobs.listening(self._id, self._notify):
+            said = b""
+            while True:
+                if (item := said_of(known)) != said:
+                    yield item
+                    said = item
+                if known.phase not in MOVES or self._service.ending:
+                    return
+                known = await self._next(self._loop.time() + every)

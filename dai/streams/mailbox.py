@@ -302,8 +302,9 @@ class Mailbox:
         self._released(released)
         self._notify()
 
-    def poll(self, number: int) -> Block | Pending | None:
-        """Block ``number``, PENDING, or END. Acknowledges all blocks before it.
+    def poll(self, number: int, behind: int = 0) -> Block | Pending | None:
+        """Block ``number``, PENDING, or END. Acknowledges all blocks before it, but for as many as are ``behind`` it,
+        which are still on their way to the reader: who asks so may be as many ahead.
 
         Raises GoneError for an acknowledged block, ConflictError for one far ahead, the producer's failure once all
         that was put before has been read.
@@ -311,10 +312,10 @@ class Mailbox:
         with self._changed:
             if number < self._acknowledged:
                 raise GoneError(f"Block {number} was acknowledged; the first that is left is {self._acknowledged}.")
-            if number > self._next:
+            if number > self._next + behind:
                 raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
             freed, before = False, self._held_bytes
-            while self._acknowledged < number:
+            while self._acknowledged < min(number - behind, self._next):
                 block = self._blocks.pop(self._acknowledged, None)
                 if block is not None:  # else all were discarded
                     self._held_bytes -= len(block)
@@ -332,15 +333,15 @@ class Mailbox:
             raise cause
         return END if finished else PENDING
 
-    def poll_many(self, number: int, count: int, ahead: int = 0) -> tuple[list[Block], bool]:
+    def poll_many(self, number: int, count: int, ahead: int = 0, behind: int = 0) -> tuple[list[Block], bool]:
         """Up to ``count`` blocks from ``number``, and whether there is reason to wait for more of them. No block and no
         reason to wait is the end. ``ahead``: how many more may be made while the reader has these. Acknowledges and
         raises as ``poll`` does."""
-        if count + ahead > self.capacity:
+        if (capacity := behind + count + ahead) > self.capacity:
             with self._changed:
-                self.capacity = count + ahead
+                self.capacity = capacity
                 self._changed.notify_all()
-        first = self.poll(number)
+        first = self.poll(number, behind)
         if isinstance(first, Pending):
             return [], True
         if first is END:

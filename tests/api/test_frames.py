@@ -151,6 +151,31 @@ def test_the_document_may_ask_for_payloads(anybody: httpx.Client) -> None:
     assert frames(stream.pull(2, str(Asked("0" * 64))))[0].static
 
 
+@pytest.mark.parametrize(("count", "depth"), [(None, 2), (1, 3), (4, 5), (100, 2)])
+def test_several_requests_on_their_way(
+    anybody: httpx.Client, shared: Background, count: int | None, depth: int
+) -> None:
+    resource = dai.connect(f"{shared.url}/book", compression="zstd")
+    whole = resource.query(SQL, format="webrowset").bytes()
+    document = streamed(SQL)
+    with resource.session() as session:
+        session.perform(document, blocksize=10)
+        assert b"".join(session.pull("out", count, depth=depth)) == whole
+    with resource.session() as session:
+        session.perform(document, blocksize=10)
+        assert session.pull("out", count, depth=depth).result().arrow().column("i").to_pylist() == list(range(250))
+
+
+def test_what_was_on_its_way_can_be_asked_for_again(anybody: httpx.Client) -> None:
+    stream = Stream(anybody, streamed(SQL))
+    path = f"/sessions/{stream.session}/streams/out/blocks"
+    first = anybody.get(f"{path}/0?wait=30")
+    assert anybody.get(f"{path}/1?wait=30&behind=1").status_code == 200
+    assert anybody.get(f"{path}/0").content == first.content
+    assert anybody.get(f"{path}/1?wait=30").status_code == 200
+    assert anybody.get(f"{path}/0").status_code == 410
+
+
 def test_a_store_that_refuses_keeps_nobody_from_the_rows(
     anybody: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

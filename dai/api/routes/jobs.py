@@ -6,13 +6,12 @@ import asyncio
 import dataclasses
 import datetime
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from dai.api.dependencies import Accept, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
@@ -20,8 +19,9 @@ from dai.api.requests.body import FORM, JSON, takes
 from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
 from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Text, Unsaid, block_rows
 from dai.api.requests.route import Route
-from dai.api.responses import FILE_PIECE, JSONAnswer, KeptFile
+from dai.api.responses import FILE_PIECE, JSONAnswer, KeptFile, answer
 from dai.api.service import Service
+from dai.api.streaming import Follower
 from dai.drivers import Part as PartOfQuery
 from dai.drivers import share_of
 from dai.errors import (
@@ -39,10 +39,10 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats import Format, format_named
+from dai.formats import Format, format_named, status
 from dai.perform.activity import FRAGMENT
 from dai.perform.parser import Perform
-from dai.service.jobs import EXECUTING, MOVES, PENDING, STORED_FORM
+from dai.service.jobs import EXECUTING, PENDING, STORED_FORM
 from dai.service.store import Job
 
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
@@ -111,6 +111,9 @@ class Waiting(Asked):
     wait: Annotated[
         int, Field(ge=0, le=MOST_WAIT, description="seconds to hold the answer until the phase changes"), WHOLE
     ] = 0
+    every: Annotated[
+        int, Field(ge=1, le=MOST_WAIT, description="seconds between the items of a sequence, while the job runs"), WHOLE
+    ] = 5
 
 
 class OutputForm(Asked):
@@ -194,6 +197,10 @@ def _progress(job: Job) -> float | None:
     return None if share is None else round(min(share, 0.99), 3)
 
 
+def _status(job: Job) -> bytes:
+    return status.packed(job.phase, job.started, job.ended, job.activities, _progress(job))
+
+
 def _media_type(output: dict[str, Any]) -> str:
     return DOCUMENT if output["media_type"] == FRAGMENT else str(output["media_type"])
 
@@ -216,27 +223,22 @@ async def list_jobs(service: TheService, caller: TheCaller, options: Annotated[L
     "/{job}",
     summary="One job: phase, times, progress of its activities, results",
     response_model=JobDescription,
-    responses=answers(NotFoundError),
+    responses=answers(NotFoundError, ok={200: {"content": {status.MEDIA_TYPE: {}, status.SEQUENCE: {}}}}),
 )
-async def get_job(service: TheService, caller: TheCaller, job: Text, options: Annotated[Waiting, Query()]) -> Response:
-    """Waits, where asked to, until the phase changes."""
-    jobs, id, wait = service.jobs, job, options.wait
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
-    changed = asyncio.Event()
-
-    def notify() -> None:
-        loop.call_soon_threadsafe(changed.set)
-
-    with jobs.listening(id, notify):
-        known = await _control(service, jobs.get, id, caller)
-        phase = known.phase
-        while wait and known.phase == phase and phase in MOVES and phase != PENDING and loop.time() < deadline:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await changed.wait()
-            changed.clear()
-            known = await _control(service, jobs.get, id, caller)
+async def get_job(
+    service: TheService, caller: TheCaller, accept: Accept, job: Text, options: Annotated[Waiting, Query()]
+) -> Response:
+    """Waits, where asked to, until the phase changes. In few bytes to whoever prefers that; as a sequence: at each
+    change of the phase, and as often as every=, until the job has ended."""
+    form = best(accept, (JSON, status.MEDIA_TYPE, status.SEQUENCE))
+    follower = Follower(service, caller, job)
+    known = await follower.job()
+    if form == status.SEQUENCE:
+        return StreamingResponse(follower.items(known, _status, options.every), media_type=status.SEQUENCE)
+    if options.wait and known.phase != PENDING:
+        known = await follower.moved(known, options.wait)
+    if form == status.MEDIA_TYPE:
+        return answer(_status(known), status.MEDIA_TYPE)
     return JSONAnswer(described(known))
 
 

@@ -50,6 +50,7 @@ PUSH_WAIT = 20
 MOST_BLOCKS = 1000
 MOST_LINGER = 60_000
 _LINGER = "milliseconds to wait for more blocks once there is one; within the seconds to hold the answer"
+_BEHIND = "blocks before this one that are still on their way to you: those before them alone are acknowledged"
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
 Producer = Annotated[str, Field(min_length=1, max_length=100)]
@@ -61,6 +62,7 @@ NOT_YET: dict[str, Any] = {
 
 class Pull(Asked):
     count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
+    behind: Annotated[int, Field(ge=0, le=MOST_BLOCKS, description=_BEHIND), WHOLE] = 0
     linger: Annotated[int, Field(ge=0, le=MOST_LINGER, description=_LINGER), WHOLE] = MOST_LINGER
 
     @property
@@ -91,7 +93,7 @@ class Rest(Asked):
 
 @pulls.get(
     "/blocks/{number}",
-    summary="Pull a block, and as many after it as asked for; acknowledges all before it",
+    summary="Pull a block, and as many after it as asked for; acknowledges those before it",
     response_class=Response,
     responses=answers(
         *(NotFoundError, ConflictError, GoneError),
@@ -121,7 +123,7 @@ async def get_block(
     access.quiet = True
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
-    blocks, more = mailbox.poll_many(number, options.count, options.ahead)
+    blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind)
     if more:
         blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
@@ -145,7 +147,7 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     in_time = True
     with Changes(session, options.wait, mailbox) as changes:
         while True:
-            blocks, more = mailbox.poll_many(number, options.count, options.ahead)
+            blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind)
             if not more or not in_time:
                 return blocks, more
             if blocks:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 from dai.client.http.body import Pieces
-from dai.client.http.transport import Reply, Transport
+from dai.client.http.transport import Transport
 from dai.client.progress import Asked
 from dai.client.results.result import Result
 from dai.errors import DataError, NotFoundError
@@ -22,6 +24,8 @@ HELD = 20
 REQUEST_BYTES = 1 << 18
 MOST_BLOCKS = 32
 """Of one request, where nobody says how many."""
+DEEP_BLOCKS = 8
+"""Of one request where several are on their way, and nobody says how many."""
 LINGER = 5
 """Milliseconds that a block which is there waits for those after it."""
 
@@ -32,8 +36,11 @@ class Pull(Pieces):
     Also the source of a ``Result``: ``session.pull("x").result().arrow()``.
     """
 
-    def __init__(self, transport: Transport, path: str, count: int | None = None, start: int = 0) -> None:
-        self._transport, self._path, self._count = transport, path, count
+    def __init__(
+        self, transport: Transport, path: str, count: int | None = None, start: int = 0, depth: int = 1
+    ) -> None:
+        self._transport, self._path, self._depth = transport, path, depth
+        self._count = DEEP_BLOCKS if count is None and depth > 1 else count
         self.next = start
         """Number of the next block to ask for."""
         self.media_type: str | None = None
@@ -42,7 +49,9 @@ class Pull(Pieces):
         self._contexts = frames.KnownContexts()
         self._static: bytes | None = None
         self._ready = deque[bytes | memoryview]()
-        self._together = 1
+        self._together = self._count or 1
+        self._asked: deque[Future[_Answer]] = deque()
+        self._threads: ThreadPoolExecutor | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         while (block := self.block()) is not None:
@@ -50,8 +59,8 @@ class Pull(Pieces):
 
     def block(self) -> bytes | None:
         """The next block (``count`` of them, joined), None after the last one. Raises the producer's error."""
-        reply = self._reply(self._count or 1, {"Accept": _DOCUMENTS})
-        return None if reply is None else self._taken(reply)
+        answer = self._answer(self._count or 1, {"Accept": _DOCUMENTS}, deep=True)
+        return None if answer is None else answer.data
 
     def result(self, progress: Asked = None) -> Result:
         """What is left of the stream as a result."""
@@ -59,7 +68,7 @@ class Pull(Pieces):
 
     def piece(self) -> bytes | memoryview | None:
         """Of a document that begins with this block."""
-        if self._count is not None:
+        if self._count is not None and self._depth == 1:
             return self.block()
         while not self._ready:
             if self._ended:
@@ -69,17 +78,17 @@ class Pull(Pieces):
 
     def _pull(self) -> None:
         asked = frames.Asked(self._contexts.latest, self._transport.compresses)
-        reply = self._reply(self._together, {"Accept": f"{asked}, */*;q=0.5"}, LINGER)
-        if reply is None:
+        deep = asked.context is not None
+        count = self._together if deep else 1  # without a context each is a whole document
+        answer = self._answer(count, {"Accept": f"{asked}, */*;q=0.5"}, deep=deep, linger=self._count is None)
+        if answer is None:
             if self._static is not None:
                 self._ready.append(frames.tail_of(self._static))
             return
-        in_frames = reply.media_type == frames.MEDIA_TYPE
-        data = self._taken(reply)
-        if not in_frames:
-            self._ready.append(data)
+        if answer.media_type != frames.MEDIA_TYPE:
+            self._ready.append(answer.data)
             return
-        received = list(frames.read(data))
+        received = list(frames.read(answer.data))
         for number, frame in enumerate(received, self.next - len(received)):
             if frame.number != number:
                 raise DataError(f"Block {number} was asked for, and block {frame.number} came.")
@@ -90,8 +99,8 @@ class Pull(Pieces):
                 self.media_type = frames.format_of(self._static).media_type
             if len(tuples):
                 self._ready.append(tuples)
-        if received:
-            fitting = REQUEST_BYTES * len(received) // len(data)
+        if received and self._count is None:
+            fitting = REQUEST_BYTES * len(received) // len(answer.data)
             self._together = max(1, min(4 * self._together, MOST_BLOCKS, fitting))
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
@@ -103,33 +112,62 @@ class Pull(Pieces):
                 self._contexts.learn(frame.context, reply.body.read_all())
             return self._contexts.tuples(frame)
 
-    def _reply(self, count: int, headers: dict[str, str], linger: int | None = None) -> Reply | None:
-        """With the next block, and up to ``count``; None after the last one."""
+    def _answer(self, count: int, headers: dict[str, str], *, deep: bool, linger: bool = False) -> _Answer | None:
+        """The next block, and up to ``count``; None after the last one. ``deep``: with so many requests on their way as
+        were asked for; each leaves those before it unacknowledged, so that what is lost on the way can be asked for."""
+        depth = self._depth if deep else 1
         query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "")
-        if linger is not None and count > 1:
-            query += f"&linger={linger}"
+        if linger and count > 1:
+            query += f"&linger={LINGER}"
+        if depth > 1:
+            query += f"&behind={(depth - 1) * count}"
         while not self._ended:
-            reply = self._transport.send("GET", f"{self._path}/blocks/{self.next}{query}", headers=headers)
-            if reply.status == 200:
-                return reply
-            with reply.body:
-                reply.body.read_all()
+            if depth == 1:
+                answer = self._fetched(f"{self._path}/blocks/{self.next}{query}", headers)
+            else:
+                while len(self._asked) < depth:
+                    path = f"{self._path}/blocks/{self.next + len(self._asked) * count}{query}"
+                    self._threads = self._threads or ThreadPoolExecutor(depth, "pull")
+                    self._asked.append(self._threads.submit(self._fetched, path, headers))
+                answer = self._asked.popleft().result()
+                if answer.blocks != count:  # those on their way ask for others than come next
+                    self._forget()
             # 202: not there yet, ask again; 204: after the last.
-            self._ended = reply.status == 204
+            self._ended = answer.status == 204
+            if answer.status == 200:
+                self.received += len(answer.data)
+                self.media_type = self.media_type or answer.media_type
+                self.next += answer.blocks
+                return answer
         return None
 
-    def _taken(self, reply: Reply) -> bytes:
+    def _fetched(self, path: str, headers: dict[str, str]) -> _Answer:
+        reply = self._transport.send("GET", path, headers=headers)
         with reply.body:
             data = reply.body.read_all()
-        self.received += len(data)
-        self.media_type = self.media_type or reply.media_type
-        self.next += int(reply.headers.get("x-dai-blocks", 1))
-        return data
+        blocks = int(reply.headers.get("x-dai-blocks", 1)) if reply.status == 200 else 0
+        return _Answer(reply.status, blocks, reply.media_type, data)
+
+    def _forget(self) -> None:
+        """The answers to requests on their way; they are waited for, so that none acknowledges blocks later on."""
+        asked = list(self._asked)
+        self._asked.clear()
+        wait(asked)
 
     def close(self) -> None:
         """Ask for no more. The stream stays in its session."""
         self._ended, self._left = True, memoryview(b"")
         self._ready.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    blocks: int
+    media_type: str
+    data: bytes
 
 
 _DOCUMENTS = "application/vnd.apache.arrow.stream, application/vnd.webrowset+xml, */*;q=0.5"

@@ -69,9 +69,10 @@ class Session:
         job: Job = source.perform(document(query, delivery), **options).job
         return job
 
-    def pull(self, stream: str, count: int | None = None, start: int = 0) -> Pull:
-        """The blocks of an outputStream from block ``start``, ``count`` a request; None: as many as pay."""
-        return Pull(self.transport, self.stream_path(stream), count, start)
+    def pull(self, stream: str, count: int | None = None, start: int = 0, depth: int = 1) -> Pull:
+        """The blocks of an outputStream from block ``start``, ``count`` a request; None: as many as pay. ``depth``: so
+        many requests on their way at once, each on a connection of its own, which pays where the service is far."""
+        return Pull(self.transport, self.stream_path(stream), count, start, depth)
 
     def push(
         self,
