@@ -23,6 +23,7 @@ BENCHMARKS = {
     "gdt": "deliverToGDT between two services against one service to a client",
     "wire": "bytes on the wire per format and compression",
     "contexts": "blocks without their static part, and the store of their contexts",
+    "contexts_link": "blocks and control messages over slow links, by the published method",
     "memory": "memory against rows and block sizes",
     "replicas": "a replica catalog and index by the published method",
     "registry": "a registry by the published method",

@@ -49,7 +49,6 @@ _LEVEL, _FAST_LEVEL, LARGE = 7, 1, 1 << 16
 """Of zstd: on blocks of 100 rows the level 7 needs 50 µs and gives a tenth less than the fastest; for payloads that are
 LARGE that would be too long."""
 MOST_BYTES = 1 << 30
-"""That a payload may decompress to."""
 
 
 def context_of(static: bytes) -> str:
@@ -135,6 +134,42 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         yield Frame(context.hex(), name, number, rows, payload, static, kind == 1, kind == _LOST)
 
 
+def pushed(block: Block, number: int, static: bytes) -> bytes | None:
+    """A block of the document with that static part as a compressed frame, the first one as a whole document; None for
+    one that travels as it is: it has the end of the document, or there is no static part."""
+    if block.tail or not static:
+        return None
+    whole = not number
+    return bytes(framed(context_of(static), "", number, block, static, whole=whole, compressed=not whole))
+
+
+def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[list[tuple[bytes, int]], bytes]:
+    """Tuples and rows of frames that a producer sends, from its block ``number`` on, and the static part of their
+    document, which is ``static`` where that is known. DataError where they have other numbers, where their context is
+    another or did not come with them, and where they have more than ``most`` bytes."""
+    known = KnownContexts(most)
+    if static:
+        known.learn(context_of(static), static)
+    payloads: list[tuple[bytes, int]] = []
+    for at, frame in enumerate(read(body), number):
+        if frame.number != at or frame.lost:
+            raise DataError(f"Block {at} was announced, and a frame of block {frame.number} came.")
+        try:
+            payload = bytes(known.tuples(frame))
+        except NotFoundError as error:
+            raise DataError(
+                f"The context {frame.context} is not that of the stream.", hint="Its first block is a whole document."
+            ) from error
+        known.most_bytes -= len(payload)
+        if known.most_bytes < 0:
+            raise DataError(f"These blocks have more than {most:,} bytes.")
+        if static and known.static(frame) != static:
+            raise DataError("The blocks of a stream have one context.")
+        static = known.static(frame)
+        payloads.append((payload, frame.rows))
+    return payloads, static
+
+
 class Arriving:
     """Frames of bytes that arrive in pieces."""
 
@@ -181,8 +216,10 @@ def dictionary_coded(body: bytes, static: bytes) -> bytes:
 class KnownContexts:
     """The static parts that a reader knows, by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._known: dict[str, bytes] = {}
+        self.most_bytes = most_bytes
+        """That a payload may decompress to."""
         self.latest: str | None = None
         """The context of the last frame that was read."""
 
@@ -201,7 +238,7 @@ class KnownContexts:
             raise NotFoundError(f"The context {frame.context} of block {frame.number} is not known here.")
         self.latest = frame.context
         if frame.compressed:
-            return _decompressed(frame.payload, static)
+            return _decompressed(frame.payload, static, self.most_bytes)
         if not frame.static:
             return frame.payload
         tail = tail_of(static)
@@ -271,12 +308,12 @@ def _compressed(payload: bytes | memoryview, static: bytes) -> bytes:
     return bytes(zstandard.ZstdCompressor(level=level, dict_data=_dictionary(static)).compress(payload))
 
 
-def _decompressed(payload: bytes | memoryview, static: bytes) -> bytes:
+def _decompressed(payload: bytes | memoryview, static: bytes, most: int) -> bytes:
     import zstandard
 
     try:
-        if zstandard.frame_content_size(payload) > MOST_BYTES:
-            raise DataError(f"A block would have more than {MOST_BYTES:,} bytes.")
+        if zstandard.frame_content_size(payload) > most:
+            raise DataError(f"A block would have more than {most:,} bytes.")
         decompressor = zstandard.ZstdDecompressor(dict_data=_dictionary(static))
         return bytes(decompressor.decompress(payload, max_output_size=0, allow_extra_data=False))
     except zstandard.ZstdError as error:

@@ -22,7 +22,6 @@ from dai.errors import (
     BusyError,
     ConflictError,
     DaiError,
-    DataError,
     DeniedError,
     GoneError,
     NotFoundError,
@@ -350,34 +349,6 @@ class Feeds:
     def close(self) -> None:
         for feed in self.all():
             self.end(feed, "The service stops.")
-
-
-def payloads_of(body: bytes, feed_static: bytes, number: int) -> tuple[list[tuple[bytes, int]], bytes]:
-    """The tuples and rows of frames that a producer sends, from its block ``number`` on, and the static part of their
-    document. DataError where they have other numbers, and where their context is not that of the feed and does not come
-    with them."""
-    from dai.formats.frames import KnownContexts, read
-
-    known = KnownContexts()
-    if feed_static:
-        known.learn(context_of(feed_static), feed_static)
-    payloads: list[tuple[bytes, int]] = []
-    static = feed_static
-    for at, frame in enumerate(read(body), number):
-        if frame.number != at or frame.lost:
-            raise DataError(f"Block {at} was announced, and a frame of block {frame.number} came.")
-        try:
-            payload = bytes(known.tuples(frame))
-        except NotFoundError as error:
-            raise DataError(
-                f"The context {frame.context} is not that of the feed.", hint="Its first block is a whole document."
-            ) from error
-        part = known.static(frame)
-        if payloads and part != static:
-            raise DataError("The blocks of a feed have one context.")
-        static = part
-        payloads.append((payload, frame.rows))
-    return payloads, static
 
 
 def described(feed: Feed) -> dict[str, Any]:

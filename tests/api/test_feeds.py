@@ -22,7 +22,7 @@ from dai.errors import ConflictError, TruncatedError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Arriving, Asked, Frame, context_of, framed, read
 from dai.security.identity.tokens import new
-from dai.streams.stream import Stream
+from dai.streams.stream import Block, Stream
 from tests.api.conftest import Serve, configured
 from tests.processes import ServiceProcess, until
 
@@ -124,7 +124,13 @@ def test_tuples_without_a_context_and_frames_of_other_numbers_are_refused(client
     static = blocks[0].static
     frame = bytes(framed(context_of(static), "", 0, blocks[1], static, whole=False, compressed=False))
     answer = client.put(f"{path}/blocks/0", content=frame, headers={"Content-Type": MEDIA_TYPE})
-    assert (answer.status_code, "not that of the feed" in answer.text) == (400, True)
+    assert (answer.status_code, "not that of the stream" in answer.text) == (400, True)
+    most = 16 << 20
+    large = Block(bytes(most + 1), 1)
+    empty = context_of(b"")
+    frame = bytes(framed(empty, "", 0, large, b"", whole=False, compressed=True))
+    answer = client.put(f"{path}/blocks/0", content=frame, headers={"Content-Type": MEDIA_TYPE})
+    assert (answer.status_code, len(frame) < 10_000) == (400, True), "small only as long as it is compressed"
     whole = bytes(framed(context_of(static), "", 1, blocks[1], static, whole=True, compressed=False))
     assert client.put(f"{path}/blocks/0", content=whole, headers={"Content-Type": MEDIA_TYPE}).status_code == 400
 

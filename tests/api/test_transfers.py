@@ -13,10 +13,13 @@ from itertools import count
 from typing import Any, Self
 
 import httpx
+import pyarrow as pa
 import pytest
 
 import dai
 from dai.api.server.serve import Background, background
+from dai.formats import format_named
+from dai.formats.frames import MEDIA_TYPE, pushed
 from dai.perform.parser import parse
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, configured, statement
 from tests.documents import results, to_csv
@@ -40,7 +43,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
     """Service B, with empty tables."""
     directory = tmp_path_factory.mktemp("target")
     with closing(sqlite3.connect(directory / "store.db")) as store:
-        for name in ("copy_block", "copy_full", "late", "over_cuts", "never", "copy"):
+        for name in ("copy_block", "copy_full", "over_network", "late", "over_cuts", "never", "copy"):
             store.execute(f"create table {name} (i integer primary key, s text)")
         store.commit()
     with background(configured(directory, {"store": {"url": f"sqlite:///{directory / 'store.db'}"}})) as running:
@@ -255,6 +258,58 @@ def test_nothing_is_lost_or_comes_twice_where_replies_are_lost(a, b, source, tar
     assert cutting.cuts - cuts > ROWS // 300 // 7
     copied = dai.connect(f"{target.url}/resources/store").query("select * from over_cuts order by i").arrow()
     assert copied.equals(dai.connect(f"{source.url}/resources/book").query(ALL).arrow())
+
+
+@pytest.mark.parametrize("takes", ["bytes", "tuples"])
+def test_over_a_network_blocks_travel_compressed_with_their_context(a, b, target, cutting, monkeypatch, takes):
+    """The addresses of this test are no network: it says that they are one."""
+    sizes = []
+
+    def noted(block, number, static):
+        frame = pushed(block, number, static)
+        sizes.append((len(block), None if frame is None else len(frame)))
+        return frame
+
+    monkeypatch.setattr("dai.perform.delivery.streams.is_loopback", lambda host: False)
+    monkeypatch.setattr("dai.perform.delivery.streams.pushed", noted)
+    url = session(b)
+    broken = url.replace(target.url, f"http://127.0.0.1:{cutting.port}")
+    sql = "select i, s from numbers where i < 6000 order by i"
+    if takes == "bytes":
+        job = deliver(a, statement(sql) + AGGREGATE.format(300) + to_gdt(broken, link="blocks"))
+        text = b64decode(results(read(b, url, INTO).content)["came"].text).decode()
+        assert text == a.post("/resources/book/query?format=webrowset", json={"sql": sql}).text
+    else:
+        with ThreadPoolExecutor() as pool:
+            reading = pool.submit(read, b, url, INTO + LOAD.format("over_network"))
+            until(lambda: b.get(url).json()["streams"])
+            job = deliver(a, statement(sql) + AGGREGATE.format(300) + to_gdt(broken, link="blocks"))
+            assert 'updateCount="6000"' in reading.result().text
+        copied = dai.connect(f"{target.url}/store").query("select sum(i) as s, count(s) as n from over_network")
+        assert copied.arrow().to_pylist() == [{"s": 5999 * 3000, "n": 6000}]
+    assert ended(a, job)["phase"] == "COMPLETED"
+    framed = [(size, sent) for size, sent in sizes if sent is not None]
+    assert len(framed) >= len(sizes) - 1, "but for the end of the document"
+    assert sum(sent for _, sent in framed[1:]) < 0.4 * sum(size for size, _ in framed[1:])
+
+
+def test_the_client_pushes_in_frames_over_a_network(b, target):
+    table = pa.table({"i": range(2500), "s": [f"number {i}" for i in range(2500)]})
+    store = dai.connect(f"{target.url}/store", compression="zstd")
+    with store.session() as opened, ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, opened.url, INTO)
+        until(lambda: b.get(f"/sessions/{opened.id}").json()["streams"])
+        assert opened.push("in", table, blocksize=300) == 9
+        came = b64decode(results(reading.result().content)["came"].text)
+    assert format_named("webrowset").decode([came]).table().to_pydict() == table.to_pydict()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_frames_that_are_none_are_refused(b, number):
+    path = session(b) + f"/streams/in/blocks/{number}"
+    for body in (b"DAIB" + bytes(64), b"x" * 100):
+        answer = b.put(path, content=body, headers={"Content-Type": MEDIA_TYPE})
+        assert answer.status_code in (400, 409, 502)
 
 
 def test_nothing_is_pulled_twice_where_replies_are_lost(a, b, target, cutting):

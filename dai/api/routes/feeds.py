@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -11,6 +10,7 @@ from starlette.responses import Response
 
 from dai.api.blocks.changes import Changes
 from dai.api.blocks.following import EVENTS, Following, Form, form_of_follower
+from dai.api.blocks.framing import read_frames
 from dai.api.dependencies import Accept, TheAccess, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, content_type, takes
@@ -32,9 +32,9 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats.frames import LARGE, MEDIA_TYPE, asked, context_of
+from dai.formats.frames import MEDIA_TYPE, asked, context_of, format_of
 from dai.formats.frames import Asked as AskedFrames
-from dai.service.feeds import Feed, Found, described, payloads_of
+from dai.service.feeds import Feed, Found, described
 
 router = APIRouter(route_class=Route, prefix="/feeds", tags=["feeds"])
 changing = APIRouter(route_class=ChangingRoute, prefix="/feeds", tags=["feeds"])
@@ -165,14 +165,11 @@ async def publish_block(
     access.quiet = True
     found = service.feeds.get(feed, access.caller)
     found.check_writer(access.caller)
-    data = await body.read(service.config.limits.feed_bytes)
+    most = service.config.limits.feed_bytes
+    data = await body.read(most)
     static, kind = b"", content_type(request)
     if kind == MEDIA_TYPE:
-        if len(data) > LARGE:
-            loop = asyncio.get_running_loop()
-            payloads, static = await loop.run_in_executor(service.files, payloads_of, data, found.static, number)
-        else:
-            payloads, static = payloads_of(data, found.static, number)
+        payloads, static = await read_frames(service, data, found.static, number, most)
         kind = _form_of(static) if static else kind
     else:
         rows = request.headers.get("x-block-rows", "")
@@ -280,7 +277,6 @@ async def follow(
 
 def _form_of(static: bytes) -> str:
     """The media type of documents that begin so. DataError for what is the beginning of none."""
-    from dai.formats.frames import format_of
 
     form = format_of(static)
     if form.tail is None:

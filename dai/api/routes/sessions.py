@@ -129,5 +129,6 @@ def described(session: Session) -> dict[str, Any]:
         "idle": round(session.idle, 3),
         "requests": session.requests,
         "attributes": session.attributes,
+        "frames": True,  # blocks may be pushed in frames
         "streams": streams,
     }

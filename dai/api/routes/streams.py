@@ -14,15 +14,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.blocks.changes import Changes, disconnected
-from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, wants_frames
+from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, read_frames, wants_frames
 from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
-from dai.api.requests.body import takes
+from dai.api.requests.body import content_type, takes
 from dai.api.requests.head import listed
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid
 from dai.api.requests.route import ChangingRoute, PullRoute
 from dai.api.responses import answer
+from dai.api.service import Service
 from dai.errors import (
     BackPressureError,
     BusyError,
@@ -30,6 +31,7 @@ from dai.errors import (
     ClosedError,
     ConflictError,
     DaiError,
+    DataError,
     GoneError,
     LimitError,
     NotFoundError,
@@ -158,15 +160,15 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
 @router.put(
     "/blocks/{number}",
     status_code=204,
-    summary="Push a block; the same number again is the same block",
+    summary="Push a block, or several in frames; the same number again is the same block",
     responses=answers(
-        *(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, SlowRequestError),
+        *(NotFoundError, ConflictError, GoneError, DataError, TooLargeError, BackPressureError, SlowRequestError),
         ok={
             202: {"description": "It is there, but not taken yet; send it again", "headers": NOT_YET["headers"]},
             204: {"description": "It is there, or was taken where that was asked for"},
         },
     ),
-    openapi_extra=takes({"application/octet-stream": None, "*/*": None}, required=False),
+    openapi_extra=takes({"application/octet-stream": None, MEDIA_TYPE: None, "*/*": None}, required=False),
 )
 async def put_block(
     request: Request,
@@ -194,17 +196,19 @@ async def put_block(
                     raise _full(service.sessions.budget, full)
                 mailbox.check_offer(number, options.producer)
             try:
-                block = Block(await body.read(limit), rows)
-                while not mailbox.offer(number, block, options.last, options.producer):
-                    if not await changes.wait():
-                        raise BackPressureError(
-                            "The stream is full: its reader is behind.", hint="Send the block again."
-                        )
+                blocks = await _pushed(service, request, mailbox, number, await body.read(limit), rows)
+                final = number + len(blocks) - 1
+                for at, block in enumerate(blocks, number):
+                    while not mailbox.offer(at, block, options.last and at == final, options.producer):
+                        if not await changes.wait():
+                            raise BackPressureError(
+                                "The stream is full: its reader is behind.", hint="Send the block again."
+                            )
             finally:
                 opened.budget.release(size)
-            while options.taken and mailbox.acknowledged <= number:
+            while options.taken and mailbox.acknowledged <= final:
                 in_time = await changes.wait()
-                mailbox.check_offer(number, options.producer)
+                mailbox.check_offer(final, options.producer)
                 if not in_time:
                     return Response(status_code=202, headers={"Retry-After": "0"})
     except ClosedError as error:
@@ -212,6 +216,20 @@ async def put_block(
             raise error.__cause__ from None
         raise GoneError("The request that read this stream has ended; nothing more can be pushed into it.") from error
     return Response(status_code=204)
+
+
+async def _pushed(
+    service: Service, request: Request, mailbox: Mailbox, number: int, data: bytes, rows: int
+) -> list[Block]:
+    """The blocks of a body: those of frames as the document had them, or the body as it is."""
+    if content_type(request) != MEDIA_TYPE or not data:
+        return [Block(data, rows)]
+    most = service.config.limits.block_bytes
+    payloads, static = await read_frames(service, data, mailbox.static, number, most)
+    blocks = [Block(payload, count) for payload, count in payloads]
+    if not number:
+        blocks[0] = Block(static + payloads[0][0], payloads[0][1], len(static))
+    return blocks
 
 
 def _full(all: Budget, full: Budget) -> DaiError:

@@ -18,7 +18,7 @@ from dai.client.jobs import Job
 from dai.client.results.result import Result
 from dai.client.streams.pull import HELD, Pull
 from dai.errors import BackPressureError, DaiError, DataError, QuotaError
-from dai.formats import format_named, media_type
+from dai.formats import format_named, frames, media_type
 
 if TYPE_CHECKING:
     from dai.client.results.response import Response
@@ -94,16 +94,26 @@ class Session:
         the reader is stuck: what was sent before stays in the stream. BusyError when the service had none for all its
         sessions. GoneError where the session ends meanwhile.
         """
-        headers = {"Content-Type": media_type(format)}
-        number = first
-        pending: bytes | memoryview | None = None
-        for block in _blocks(batches, format, blocksize):
+        number, static, kind = first, b"", media_type(format)
+        # over a network tuples travel compressed with the static part of their document
+        in_frames = not first and self.transport.compresses and bool(self.transport.json(self._path).get("frames"))
+        pending: bytes | Block | None = None
+
+        def put(block: bytes | Block, last: bool) -> None:
+            frame = frames.pushed(block, number, static) if in_frames and not isinstance(block, bytes) else None
+            data = frame or (block if isinstance(block, bytes) else memoryview(block.data))
+            headers = {"Content-Type": frames.MEDIA_TYPE if frame else kind}
+            self._put(stream, number, data, headers, patience, last=last)
+
+        for block in blocks_of(batches, format, blocksize):
             if pending is not None:
-                self._put(stream, number, pending, headers, patience, last=False)
+                put(pending, last=False)
                 number += 1
+            elif not isinstance(block, bytes):
+                static = block.static
             pending = block
         if pending is not None or last:
-            self._put(stream, number, pending or b"", headers, patience, last=last)
+            put(pending or b"", last)
             number += 1
         return number
 
@@ -170,11 +180,6 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.id} of {self.resource!r}>"
-
-
-def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes | memoryview]:
-    for block in blocks_of(batches, format, blocksize):
-        yield block if isinstance(block, bytes) else memoryview(block.data)
 
 
 def blocks_of(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes | Block]:

@@ -126,6 +126,14 @@ def _looked_up(host: str, port: int, seconds: float, cancellation: Cancellation)
     return outcomes[0]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether it is this machine by its name or number, without looking it up."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 _UNICAST = ipaddress.ip_network("2000::/3")
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 _REFUSED = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2001::/32", "2002::/16", "3fff::/20")))

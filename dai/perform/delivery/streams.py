@@ -30,7 +30,8 @@ from dai.errors import (
     by_code,
 )
 from dai.formats import FORMATS
-from dai.perform.delivery.addresses import allowed
+from dai.formats.frames import MEDIA_TYPE, pushed
+from dai.perform.delivery.addresses import allowed, is_loopback
 from dai.perform.delivery.http import Call, authorization, check_status
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
@@ -64,6 +65,7 @@ class RemoteStream:
         self._call: Call | None = None
         self._producer = uuid.uuid4().hex
         self._began = self.done = False
+        self._said: dict[str, Any] | None = None
         self.wait = max(1, min(HELD, int(self._config.silence / 2)))
 
     def __enter__(self) -> Self:
@@ -94,20 +96,34 @@ class RemoteStream:
 
     def forms(self) -> list[str]:
         """The media types that the reader takes, whatever the form; none where only the bytes count."""
-        _, _, content = self._ask("GET", self._session.path)
         with suppress(ValueError, TypeError, KeyError, RecursionError):
-            for each in json.loads(content)["streams"]:
+            for each in self._described()["streams"]:
                 if (each["name"], each["direction"]) == (self._name, self._direction):
                     return [str(form) for form in each["forms"]]
         return []
 
+    def _described(self) -> dict[str, Any]:
+        """What the other service says of the session."""
+        if self._said is None:
+            _, _, content = self._ask("GET", self._session.path)
+            self._said = {}
+            with suppress(ValueError, TypeError, RecursionError):
+                self._said = dict(json.loads(content))
+        return self._said
+
     def push(self, blocks: Iterator[Block], media_type: str) -> None:
-        """All blocks; returns when the reader has taken the last one."""
-        number = 0
+        """All blocks; returns when the reader has taken the last one. Over a network tuples travel compressed with the
+        static part of their document, where the other service reads such frames (decision 49)."""
+        number, static = 0, b""
+        frames = not is_loopback(self._session.host) and self._described().get("frames") is True
         for number, block in enumerate(blocks, 1):
             headers = {"Content-Type": media_type, "X-Block-Rows": str(block.rows)}
             path = f"{self._path}/blocks/{number - 1}?producer={self._producer}&wait={self.wait}"
-            self._put(path, memoryview(block.data), headers)
+            static = static or block.static
+            frame = pushed(block, number - 1, static) if frames else None
+            if frame is not None:
+                headers["Content-Type"] = MEDIA_TYPE
+            self._put(path, memoryview(block.data) if frame is None else frame, headers)
         path = f"{self._path}/blocks/{number}?producer={self._producer}&wait={self.wait}&last=true&taken=true"
         while self._put(path, b"", {}) == 202:
             self._connected().check()
