@@ -169,6 +169,19 @@ def test_parents_live_as_long_as_their_children(opened: Opened, url: str, monkey
     contexts.end(top.id, ALICE).result()
 
 
+def test_only_so_many_are_above_one(opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease prolongs all of them, and no one else writes meanwhile."""
+    monkeypatch.setattr("dai.service.contexts.contexts.MOST_ABOVE", 3)
+    contexts = opened(url)
+    names = [b"0", b"1", b"2", b"3"]
+    for parent, name in zip((None, *names), names, strict=False):
+        contexts.put(name, XML, ALICE, None, [] if parent is None else [id_of(parent)]).result()
+    for parents in ([b"3"], [b"0", b"3"]):
+        with pytest.raises(LimitError, match="above this one"):
+            contexts.put(b"4", XML, ALICE, None, list(map(id_of, parents))).result()
+    contexts.put(b"4", XML, ALICE, None, [id_of(b"2")]).result()
+
+
 def test_what_has_no_room_is_refused_and_changes_nothing(opened: Opened, url: str) -> None:
     quotas = QuotasConfig(every=QuotaConfig(context_bytes=60))
     contexts = opened(url, quotas, contexts_bytes=100, context_bytes=50)

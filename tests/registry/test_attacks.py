@@ -1,6 +1,7 @@
 """What a caller who may write could do to everybody else: each of these once stopped the registry, or SPARQL."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from dai.service.registry.entries import MOST_DEPTH, MOST_READERS, MOST_WORDS, E
 from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.rdf.triples import oxigraph
+from dai.service.registry.sparql.process import OF_ONE
 from dai.service.registry.sparql.worker import Triples
 from tests.registry.conftest import Known, publish, service
 
@@ -194,6 +196,25 @@ def test_followers_have_a_bound(known: Known, served: Background, monkeypatch: p
     number = bob.get("/changes").json()["number"]
     whole = bob.get("/changes", headers=events["headers"])
     assert whole.text.endswith(f"id: {number}\n\n")
+
+
+def test_slow_queries_of_one_caller_keep_nobody_waiting(known: Known) -> None:
+    """Neither who reads or writes, nor who asks in SPARQL; the caller's own wait for their turn."""
+    publish(known("alice"), *(service(f"urn:s:{number}") for number in range(30)))
+    slow = "select * { " + " ".join(f"?a{each} ?b{each} ?c{each} ." for each in range(9)) + "} order by ?a1 ?b3"
+    known("bob"), known("alice")
+    with ThreadPoolExecutor(8) as pool:
+        bombs = [pool.submit(asks, known("bob"), slow) for _ in range(8)]
+        assert asks(known("alice")).json()["boolean"] is True
+        assert known("alice").get("/entries").status_code == 200
+        assert sum(each.done() for each in bombs) <= 2 * OF_ONE, "who waits for none of theirs"
+        assert {each.result().status_code for each in bombs} <= {413, 422}
+
+
+def test_a_webhook_has_bounds(known: Known) -> None:
+    for more in ({"kinds": ["service"] * 1000}, {"prefix": "x" * 10_000}, {"kinds": ["x" * 1000]}):
+        answer = known("alice").post("/webhooks", json={"url": "https://example.org", **more})
+        assert (answer.status_code, answer.json()["type"]) == (400, "bad-parameter")
 
 
 def test_a_large_body_is_refused_at_its_first_fault(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ USUAL_SECONDS = 3600.0
 COUNTED_SECONDS = 1.0
 """What other processes have written counts against limits after so long."""
 MOST_PARENTS = 16
+MOST_ABOVE = 100
+"""Contexts above one, its parents' parents included: a lease prolongs all of them, while nobody else can write."""
 MOST_LISTED = 1000
 _metadata = sa.MetaData()
 _contexts = sa.Table(
@@ -191,6 +193,12 @@ class Contexts:
             above = self._row(connection, holder, parent)
             if parent == new.id or above is None or above.expires <= new.created or (above.version and not new.version):
                 raise ConflictError(f"The parent {parent} is no context that is there.", hint="Put it first.")
+        if self._above(connection, holder, new.parents) > MOST_ABOVE:
+            raise LimitError(
+                f"More than {MOST_ABOVE} contexts would be above this one.",
+                hint="Put it below fewer, or below those that are there longest.",
+                limit="contexts above one",
+            )
         self._take_room(connection, holder, new.owner, len(new.content))
         if again:
             self._delete(connection, holder, new.id)
@@ -283,11 +291,22 @@ class Contexts:
         while waiting:
             this = waiting.pop()
             earlier = sa.and_(self._named(holder, this), _contexts.c.expires < expires)
-            connection.execute(_contexts.update().where(earlier).values(expires=expires))
+            if not connection.execute(_contexts.update().where(earlier).values(expires=expires)).rowcount:
+                continue  # nor do those above it end earlier
             self.memory.forget(owner, this)
             above = set(self._parents_of(_reading(connection), holder, this)) - seen
             waiting += above
             seen |= above
+
+    def _above(self, connection: sa.Connection, holder: str, parents: Iterable[str]) -> int:
+        """How many there are, counted no further than MOST_ABOVE."""
+        seen = set(parents)
+        waiting = list(seen)
+        while waiting and len(seen) <= MOST_ABOVE:
+            above = set(self._parents_of(_reading(connection), holder, waiting.pop())) - seen
+            waiting += above
+            seen |= above
+        return len(seen)
 
     def _check_size(self, content: bytes) -> None:
         if len(content) > self._limits.context_bytes:

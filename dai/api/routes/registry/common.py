@@ -61,7 +61,7 @@ class Book:
 
     async def query(self, sparql: str) -> bytes:
         await self.run(self.registry.settle)
-        answer = await self.run(self.service.registry_queries.answer, sparql, self.caller, SOLUTIONS[:1])
+        answer = await self.service.registry_queries.asked(sparql, self.caller, SOLUTIONS[:1])
         return answer.body
 
     async def fetch(self, url: str, most: int) -> str:

@@ -46,7 +46,7 @@ async def _answered(book: Book, query: str, accept: str | None, *, rdql: bool) -
         wanted.append(first)
         left.remove(first)
     await book.run(book.registry.settle)
-    found = await book.run(book.service.registry_queries.answer, query, book.caller, wanted)
+    found = await book.service.registry_queries.asked(query, book.caller, wanted)
     return answer(found.body, found.media_type)
 
 

@@ -19,10 +19,12 @@ from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
 from dai.api.routes.registry.common import BODY, Book, Reading, Writing
 from dai.errors import DeniedError, NotFoundError, ParameterError, QuotaError
+from dai.service.registry.entries import MOST_KEY
 from dai.service.registry.webhooks.sender import checked, signing
 from dai.service.registry.webhooks.store import MOST_OF_OWNER, Webhook
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
+Kind = Annotated[str, Field(max_length=100)]
 Action = Literal["published", "modified", "deprecated", "deleted"]
 
 
@@ -30,10 +32,10 @@ class Hook(Asked):
     """A webhook as it is made, or changed."""
 
     id: str = Field("", description="of one that is there, which is changed and goes on where it stopped")
-    url: str = Field(description="where changes are sent: one that [delivery] urls allows")
-    kinds: list[str] = Field(default_factory=list, description="kinds of entries; empty: all")
-    actions: list[Action] = Field(default_factory=list, description="empty: all")
-    prefix: str = Field("", description="how the keys of the entries begin")
+    url: str = Field(max_length=2000, description="where changes are sent: one that [delivery] urls allows")
+    kinds: list[Kind] = Field(default_factory=list, max_length=50, description="kinds of entries; empty: all")
+    actions: list[Action] = Field(default_factory=list, max_length=10, description="empty: all")
+    prefix: str = Field("", max_length=MOST_KEY, description="how the keys of the entries begin")
 
 
 class Id(Asked):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dai.config import RegistryConfig
@@ -24,6 +26,8 @@ SOLUTIONS = (
     "application/json",
 )
 TRIPLES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
+AT_ONCE, OF_ONE = 4, 2
+"""Queries that are answered at once, and of them those of one caller; others wait for their turn."""
 GRACE_SECONDS = 60
 """Beyond the time of a query, in which the process begins to answer: it may have to read all entries."""
 
@@ -47,6 +51,23 @@ class Queries:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sparql")
+        self._turns: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        """Of each caller who asks, with how many use it. For the event loop alone."""
+
+    async def asked(self, query: str, caller: Caller, accept: Sequence[str]) -> Answer:
+        """``answer`` in a thread, when it is the caller's turn."""
+        turn, users = self._turns.get(caller.name) or (asyncio.Semaphore(OF_ONE), 0)
+        self._turns[caller.name] = turn, users + 1
+        try:
+            async with turn:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, self.answer, query, caller, accept)
+        finally:
+            users = self._turns[caller.name][1]
+            self._turns[caller.name] = turn, users - 1
+            if users == 1:
+                del self._turns[caller.name]
 
     def answer(self, query: str, caller: Caller, accept: Sequence[str]) -> Answer:
         """``accept``: media types, the best first. ParameterError for what is no query that reads, LimitError and
@@ -142,6 +163,7 @@ class Queries:
     def close(self) -> None:
         with self._lock:
             self._end()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _all(source: socket.socket) -> bytes:
