@@ -19,7 +19,7 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from tests.scheduling import by_file, in_order, needs_server
+from tests.scheduling import by_file, in_order, needs_server, starts_servers
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer, MySQLServer
 from tests.servers.postgresql import PostgresServer
@@ -80,6 +80,12 @@ def mysql(marked: None) -> Iterator[MySQLServer]:
     """A MySQL server, for tests that ask for it where there is one (`MySQLServer.found`)."""
     with MySQLServer() as server:
         yield server
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which no test would be left are not loaded."""
+    left_out = config.getoption("markexpr") == "not server" and collection_path.name.startswith("test_")
+    return True if left_out and starts_servers(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)

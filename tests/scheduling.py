@@ -32,6 +32,15 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/drivers/test_conformance.py",
     "tests/dqp/test_changed_tables.py",
     "tests/api/test_statuses.py",
+    "tests/api/test_identity.py",
+    "tests/api/test_schemathesis.py",
+    "tests/api/test_workers.py",
+    "tests/api/test_supervisor.py",
+    "tests/api/test_tracing.py",
+    "tests/activities/test_conformance.py",
+    "tests/dqp/dialects/test_statements.py",
+    "tests/dqp/test_generated_worlds.py",
+    "tests/dqp/test_tpch.py",
     "tests/dqp/test_turns.py",
     "tests/test_readme.py",
 )
@@ -39,7 +48,8 @@ SERVERS = {"postgres", "mariadb", "mysql", "serve", "shared", "databases"}
 """Fixtures: databases, and the services of tests/api and tests/client."""
 STARTS = re.compile(
     r"\b(?:PostgresServer|MariaServer|MySQLServer|ServiceProcess|Popen|background)\("
-    r"|from tests\.(?:clusters|faults|servers\.delivery)\b"
+    r"|from tests\.(?:clusters|faults|servers\.delivery)\b|^pytestmark = .*\bpytest\.mark\.server\b",
+    re.MULTILINE,
 )
 
 
@@ -54,7 +64,7 @@ def _rank(nodeid: str) -> int:
 def needs_server(item: pytest.Item) -> bool:
     """Whether the test has a fixture of a server, asks for one by the name in a parameter, or stands in a file that
     starts servers or processes of its own."""
-    if _starts_servers(item.path):
+    if starts_servers(item.path):
         return True
     names = item.fixturenames if isinstance(item, pytest.Function) else ()
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
@@ -63,7 +73,7 @@ def needs_server(item: pytest.Item) -> bool:
 
 
 @cache
-def _starts_servers(path: Path) -> bool:
+def starts_servers(path: Path) -> bool:
     return "faults" in path.parts or STARTS.search(path.read_text()) is not None
 
 
