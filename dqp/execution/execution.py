@@ -385,10 +385,11 @@ class Execution:
             if isinstance(each.key, str) and each.parts:
                 parts += [_part(f"{each.key} at {where}", one) for (where, _, _), one in each.parts.items()]
             else:
-                parts.append(_part(each.where or str(each.key), each, self._expected(each.key)))
+                parts.append(_part(each.where or str(each.key), each, self.expected(each.key)))
         return tuple(parts)
 
-    def _expected(self, key: Hashable) -> int | None:
+    def expected(self, key: Hashable) -> int | None:
+        """The rows that are expected of a remote subtree; None for other keys, or where nobody knows."""
         if self.estimate is None or not isinstance(key, Remote):
             return None
         with self._lock:

@@ -44,7 +44,7 @@ from dqp.catalog.sources import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure
 from dqp.execution.second_chance import overtakable
-from dqp.planning.splitting import divided
+from dqp.planning.splitting import FEW, divided, scanned
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
 
@@ -167,7 +167,8 @@ class Reading(Arriving):
         self.remote, self._catalog, self._execution, self._lost = remote, catalog, execution, lost
         measure = execution.measure(remote, remote.source)
         options = execution.options
-        parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, options.splits)]
+        splits = 1 if _few(remote, catalog, execution) else options.splits
+        parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, splits)]
         self.columns = parts[0][0].statement.columns
         self._slots = execution.slots(remote.source)
         self._chance = len(parts) == 1  # the parts of a scan have to have the same types
@@ -188,6 +189,14 @@ class Reading(Arriving):
             stream = opened(execution.cancellation)
         with stream:
             self.take(stream, touched)
+
+
+def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
+    """Whether few of a table's rows are expected from a database that reads a table with several workers."""
+    scan, expected = scanned(remote), execution.expected(remote)
+    if scan is None or expected is None or expected > FEW * scan.table.rows:
+        return False
+    return not properties(catalog.sources[remote.source].dialect).SINGLE_THREADED
 
 
 def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Stream:

@@ -28,6 +28,9 @@ _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USM
 _KEY = "key of the part"
 SPLIT_ROWS = 500_000.0
 """Rows of a table from which its scan is read in parts."""
+FEW = 0.1
+"""The part of a table's rows up to which a database with workers of its own reads them faster in one statement: each
+part would look at every row."""
 BESIDES = 0.3
 """Most rows of other tables that a part may read again, for each row of the split table."""
 

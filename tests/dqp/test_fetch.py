@@ -105,6 +105,15 @@ def test_a_large_scan_is_read_in_parts() -> None:
     assert len(source.asked) == 4
 
 
+@pytest.mark.parametrize(("rows", "statements"), [(50, 1), (800, 4)])
+def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(rows: float, statements: int) -> None:
+    double = Double("pg", answer(batch(1, 1)))
+    with execution(split_rows=500, splits=4) as running:
+        running.estimate = lambda _: rows
+        read(remote(numbers("pg")), catalog_of(double), running).table()
+    assert len(double.asked) == statements
+
+
 @settings(max_examples=30)
 @given(
     st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), unique=True, max_size=40),

@@ -126,3 +126,30 @@ def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
         return exp.EQ(this=column(f"{left}id"), expression=column(f"{right}id"))
 
     assert seconds(Join(one, again, "semi", joined("l", "r"))) < seconds(Join(one, other, "semi", joined("l", "o")))
+
+
+FILTERED = ", ".join(
+    f"sum(l_discount) filter (where l_quantity between {low} and {low + 9}) as s{low}, "
+    f"count(l_tax) filter (where l_quantity between {low} and {low + 9}) as c{low}"
+    for low in range(1, 51, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "sql"),
+    [
+        # A database begins where it finds few rows, wherever that join stands.
+        (
+            "maria",
+            """select l_quantity, ps_supplycost from maria.lineitem
+               left join maria.partsupp on ps_partkey = l_partkey and ps_suppkey = l_suppkey
+               join maria.orders on o_orderkey = l_orderkey where o_orderdate = date '1995-01-01'""",
+        ),
+        # What a FILTER drops is not added up.
+        ("pg", f"select {FILTERED} from pg.lineitem where l_quantity <= 50"),
+    ],
+    ids=["an index below a left join", "aggregates with filters"],
+)
+def test_one_statement(source: str, sql: str) -> None:
+    over = catalog(dict.fromkeys(PLACEMENT, source))
+    assert isinstance(optimise(bind(sql, over).tree, Context(over, Estimator(), Names())), Remote)

@@ -15,7 +15,7 @@ from typing import Any
 from sqlglot import exp
 
 from dqp.algebra.constants import number, value
-from dqp.algebra.operators import SELECTIVITY, Nested, conjuncts
+from dqp.algebra.operators import SELECTIVITY, Nested, conjuncts, used
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
 
 _DEFAULTS = {
@@ -142,6 +142,8 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
     if isinstance(node, exp.And):
         return selectivity(conjuncts(node), estimate)[0]
     if isinstance(node, exp.Or):
+        if len(used(node)) == 1:  # ranges of one column are apart
+            return min(1.0, _holds(node.this, estimate) + _holds(node.expression, estimate))
         return 1 - (1 - _holds(node.this, estimate)) * (1 - _holds(node.expression, estimate))
     if isinstance(node, exp.Not):
         return max(0.0, 1 - _holds(node.this, estimate))

@@ -36,6 +36,7 @@ from dqp.algebra.operators import (
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART
+from dqp.planning.costing.selectivity import selectivity
 from dqp.sql import dialects
 
 AT_ONCE = 2
@@ -47,6 +48,8 @@ PARALLEL = 1 / 3
 """The part of the seconds of reading that a database saves by its own workers."""
 GROUP_BYTES = 100.0
 """Of a group, beside its values."""
+LOOK = 0.2
+"""A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
 ORDERED = 0.2
 """The part of the seconds for groups that are made one after the other."""
 HOPED = 0.7
@@ -79,11 +82,22 @@ class Work:
         if self._price.index and node.kind != "full":
             if node.kind != "right" and indexed(node.right, {other for _, other in pairs}):
                 ways.append(self.tree(node.left) + self._rows(node.left) * self._price.index + rows)
-            if (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)) and indexed(
-                node.left, {one for one, _ in pairs}
-            ):
-                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + rows)
+            found = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
+            if found is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
+                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + found + rows)
         return min(ways)
+
+    def _found(self, tree: Operator, names: Set[str], rows: float) -> float | None:
+        """Seconds of the joins in the tree, for so many rows that an index finds by values of these columns; None where
+        there is none. A database begins where it finds few rows, wherever that join stands."""
+        if not isinstance(tree, Join):
+            return 0.0 if indexed(tree, names) else None
+        if tree.kind not in ("inner", "left") or not names <= frozenset(tree.left.columns):
+            return None
+        below = self._found(tree.left, names, rows)
+        if below is None or not indexed(tree.right, {other for _, other in equal(tree)}):
+            return None
+        return below + rows * self._price.index
 
     def node(self, node: Operator) -> float:
         """Seconds of the node alone."""
@@ -126,15 +140,23 @@ class Work:
         below, groups, price = self._of(node.input), self._of(node), self._price
         keys = {each.name for _, each in node.keys if isinstance(each, exp.Column)}
         row = price.work * len(node.sets or ((),))
-        for each in node.expressions:
-            operations = sum(1 for one in each.find_all(*_OPERATIONS) if not isinstance(one, exp.Distinct))
-            row += price.value * operations
-            row += price.distinct * sum(1 for _ in each.find_all(exp.Distinct))
+        row += sum(self._value(each, below) for each in node.expressions)
         return below.rows * row + self._grouping(node.input, keys, groups)
 
     def _distinct(self, node: Distinct) -> float:
         grouping = self._grouping(node.input, frozenset(node.columns), self._of(node))
         return self._rows(node.input) * self._price.work + grouping
+
+    def _value(self, expression: exp.Expression, below: Estimate) -> float:
+        """Seconds of a key or an aggregate for a row below; what FILTER drops costs the look at it."""
+        price = self._price
+        if isinstance(expression, exp.Filter):
+            condition = expression.expression.this
+            part, _ = selectivity(conjuncts(condition), below)
+            looks = sum(1 for _ in condition.find_all(exp.Predicate))
+            return price.value * LOOK * looks + part * self._value(expression.this, below)
+        operations = sum(1 for each in expression.find_all(*_OPERATIONS) if not isinstance(each, exp.Distinct))
+        return price.value * operations + price.distinct * sum(1 for _ in expression.find_all(exp.Distinct))
 
     def _grouping(self, rows: Operator, keys: Set[str], groups: Estimate) -> float:
         """Seconds for the groups; few where the rows come in the order of an index of theirs."""
