@@ -35,7 +35,8 @@ RATE = 57.6
 DELAY = 0.15
 """Seconds one way."""
 ROWS = 100
-SIZES = (1, 3, 10, 30, 100)
+SIZES, BLOCKS = (1, 3, 10, 30, 100), 10
+"""Rows of a block; blocks of a session with each."""
 PUBLISHED_SIZE, PUBLISHED_SAVED = 0.17, 0.41
 BLOCK_GOAL, CONTROL_GOAL = 0.06, 0.90
 ITEMS = 12
@@ -114,9 +115,9 @@ def _blocks(report: Report, resource: Resource, port: int) -> None:
     with link(port, RATE * 1000, DELAY) as slow:
         for count in SIZES:
             for case, sums in sweep.items():
-                sums[count] = _session(resource, slow, 5, count, case == TUPLES)
+                sums[count] = _session(resource, slow, BLOCKS, count, case == TUPLES)
     report.text(
-        f"By the rows of a block, at {RATE:g} kbit/s, 5 blocks a session. Published for SOAP messages: "
+        f"By the rows of a block, at {RATE:g} kbit/s, {BLOCKS} blocks a session. Published for SOAP messages: "
         f"{PUBLISHED_SIZE:.0%} of the bytes, {PUBLISHED_SAVED:.0%} of the transit time saved. The store here is behind "
         "the same link."
     )
@@ -133,9 +134,10 @@ def _blocks(report: Report, resource: Resource, port: int) -> None:
 
 
 def _row(rows: int, whole: Sum, tuples: Sum) -> list[str]:
-    size = f"{whole.bytes / 5:,.0f}", f"{tuples.bytes / 5:,.0f}", f"{tuples.bytes / whole.bytes:.1%}"
-    took = f"{whole.seconds / 5:.2f} s", f"{tuples.seconds / 5:.2f} s", f"{1 - tuples.seconds / whole.seconds:.0%}"
-    return [str(rows), *size, *took]
+    size = [f"{each.bytes / BLOCKS:,.0f}" for each in (whole, tuples)]
+    took = [f"{each.seconds / BLOCKS:.2f} s" for each in (whole, tuples)]
+    saved = f"{1 - tuples.seconds / whole.seconds:.0%}"
+    return [str(rows), *size, f"{tuples.bytes / whole.bytes:.1%}", *took, saved]
 
 
 def _session(resource: Resource, slow: Link, count: int, size: int, with_context: bool) -> Sum:
@@ -244,21 +246,32 @@ def _control(report: Report, resource: Resource, port: int) -> None:
         report.goal(f"smaller: {what}", part, CONTROL_GOAL, at_least=True)
 
 
+def _times(sweep: Mapping[str, Mapping[int, Sum]]) -> float:
+    return sweep[WHOLE][SIZES[-1]].seconds / sweep[WHOLE][SIZES[0]].seconds
+
+
 def _draw(axes: Any, sweep: Mapping[str, Mapping[int, Sum]]) -> None:
     size, seconds = axes
     ratios = [sweep[TUPLES][rows].bytes / sweep[WHOLE][rows].bytes for rows in SIZES]
     bodies = [sweep[TUPLES][rows].payload / sweep[WHOLE][rows].payload for rows in SIZES]
     size.plot(SIZES, [100 * each for each in ratios], marker="o", label="with heads and the context")
     size.plot(SIZES, [100 * each for each in bodies], marker="s", label="bodies of blocks alone")
+    below = next((str(rows) for rows, each in zip(SIZES, ratios, strict=True) if each < PUBLISHED_SIZE), "no")
+    size.set_title(f"With heads, fewer bytes than published\nfrom {below} rows a block on", fontsize="medium")
     size.axhline(100 * PUBLISHED_SIZE, linestyle="--", color="gray", label="published")
     size.set(xscale="log", xlabel="rows of a block", ylabel="bytes, % of whole documents", ylim=(0, None))
-    size.legend()
+    size.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
     for case, each in sweep.items():
-        seconds.plot(SIZES, [each[rows].seconds / 5 for rows in SIZES], marker="o", label=case)
-    published = [(1 - PUBLISHED_SAVED) * sweep[WHOLE][rows].seconds / 5 for rows in SIZES]
+        seconds.plot(SIZES, [each[rows].seconds / BLOCKS for rows in SIZES], marker="o", label=case)
+    more = sweep[TUPLES][SIZES[-1]].seconds / sweep[TUPLES][SIZES[0]].seconds
+    title = f"{SIZES[-1]} rows take {more:.1f} times as long as one,\nas whole documents {_times(sweep):.1f} times"
+    seconds.set_title(title, fontsize="medium")
+    published = [(1 - PUBLISHED_SAVED) * sweep[WHOLE][rows].seconds / BLOCKS for rows in SIZES]
     seconds.plot(SIZES, published, linestyle="--", color="gray", label="whole documents less the published 41 %")
     seconds.set(xscale="log", yscale="log", xlabel="rows of a block", ylabel=f"seconds a block at {RATE:g} kbit/s")
-    seconds.legend()
+    seconds.yaxis.set_major_formatter("{x:g}")
+    seconds.yaxis.set_minor_formatter("{x:g}")
+    seconds.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
 
 
 if __name__ == "__main__":

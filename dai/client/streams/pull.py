@@ -21,7 +21,7 @@ from dai.formats import frames
 
 HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
-REQUEST_BYTES = 1 << 18
+REQUEST_BYTES = 1 << 20
 MOST_BLOCKS = 32
 """Of one request, where nobody says how many."""
 DEEP_BLOCKS = 8
