@@ -40,11 +40,20 @@ BULK, BULK_ROUNDS = json.dumps({"sql": "select g.* from protein_goterm g, genera
 PATH, DOCUMENTS = "/resources/pg/query", "/resources/pg/perform?output=rows&format=arrow"
 XML = {"Content-Type": "application/xml"}
 WARM, REQUESTS = 50, 400
-NONE = "none"
+NONE, ANOTHER = "none", "none, another process"
 GOALS = {"token": 1.05, "JSON Web Token": 1.1, "signature": 1.5, "TLS": 1.2}
 DOCUMENT = b"""<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
 <sqlQueryStatement name="q"><expression>select id, name from littleblackbook where id = 42</expression>
 <webRowSetStream name="rows"/></sqlQueryStatement></gridDataServicePerform>"""
+PUBLISHED = 100.0, 1000.0
+"""Milliseconds that a signature or an encrypted conversation was published to add to a request of the Grid Data
+Service: "hundreds", without a figure for each case."""
+SIDES = (
+    ("first call, with its connection", "o", False),
+    ("later calls, p50", "o", True),
+    ("of that the client, to say who it is", "^", True),
+    ("processor time of the service", "s", False),
+)
 NONE_DOCUMENT, XML_SIGNATURE = "none, a document", "XML Signature"
 PEERS = {XML_SIGNATURE: NONE_DOCUMENT}
 """What a case is compared with, where that is not NONE."""
@@ -100,7 +109,7 @@ def run(world: World, rounds: int) -> Report:
     report = Report("identity", "A one-row query by callers who say who they are")
     starts = {
         NONE: (anybody, ()),
-        "none, another process": (anybody, ()),
+        ANOTHER: (anybody, ()),
         NONE_DOCUMENT: (document, ()),
         "token": (_token, ("token",)),
         "JSON Web Token": (_json_web_token, ("jwt",)),
@@ -127,7 +136,8 @@ def run(world: World, rounds: int) -> Report:
         "first call, which opens the connection. The ratio of a signed document is that to the same document that "
         "nobody signs, all others are ratios to `none`. Client: the time to say who calls, which is a part of p50. "
         "Processor time is the service's, a request. Published for the Grid Data Service: hundreds of milliseconds "
-        "more for a signature or an encrypted conversation."
+        "more for a signature or an encrypted conversation; the plot shows that as a range: "
+        "figures of its cases were not found."
     )
     report.table(
         ["caller", "first call", "p50", "p95", "ratio of p50", "client", "processor time", "ratio"],
@@ -145,8 +155,12 @@ def run(world: World, rounds: int) -> Report:
             for name, case in cases.items()
         ],
     )
-    shares = {name: each for name, each in ratios.items() if not name.startswith(NONE)}
-    report.plot("identity", lambda axes: _draw(axes, shares), "a one-row query by caller, as a multiple of none")
+    times = {
+        name: (1e3 * case.first, 1e3 * usual[name], 1e3 * statistics.median(case.prepared), 1e3 * processor[name])
+        for name, case in cases.items()
+        if name != ANOTHER
+    }
+    report.plot("identity", lambda axes: draw(axes, times), "milliseconds of a one-row query by caller, and published")
     for name, goal in GOALS.items():
         report.goal(f"one-row query, {name} / none, p50", ratios[name], goal)
     plain, encrypted = (statistics.median(each) for each in bulk.values())
@@ -173,20 +187,39 @@ def take_turns(cases: Mapping[str, Case], requests: int) -> dict[str, float]:
     return {name: (case.processor() - case.began) / requests for name, case in cases.items()}
 
 
-def _draw(axes: Any, ratios: dict[str, float]) -> None:
-    ordered = sorted(ratios.items(), key=lambda each: each[1], reverse=True)
-    (most, worst), (_, second) = ordered[:2]
-    axes.plot([ratio for _, ratio in ordered], [name for name, _ in ordered], "o", color="tab:blue")
-    for at, (_, ratio) in enumerate(ordered):
-        axes.annotate(f"{ratio:.2f}", (ratio, at), xytext=(8, -3), textcoords="offset points", fontsize="small")
-    axes.axvline(1.0, color="tab:gray", linewidth=1)
-    axes.set(
-        xlim=(0, worst * 1.15),
-        xlabel="time of a one-row query as a multiple of one by nobody in particular (p50; less is better)",
-        title=f"Saying who calls adds at most {(second - 1) * 100:.0f} % to a one-row query;\n"
-        f"{most} takes {worst:.1f} times as long",
+def draw(axes: Any, times: Mapping[str, tuple[float, float, float, float]]) -> None:
+    """Of each case in milliseconds: the first call, a later one, the client's part of that, the service's processor."""
+    names = list(times)[::-1]
+    low, high = PUBLISHED
+    axes.axvspan(low, high, color="tab:red", alpha=0.12, linewidth=0)
+    said = (
+        "published for the",
+        "Grid Data Service:",
+        "a signature or an",
+        "encrypted conver-",
+        "sation takes",
+        "“hundreds of ms”",
+        "more (a range)",
     )
-    axes.margins(y=0.15)
+    axes.text(
+        (low * high) ** 0.5, len(names) - 0.6, "\n".join(said), ha="center", va="top", fontsize="small", color="red"
+    )
+    for number, (label, marker, filled) in enumerate(SIDES):
+        values = [times[name][number] for name in names]
+        face = None if filled else "none"
+        axes.plot(values, names, marker, label=label, color=f"C{number}", markerfacecolor=face or f"C{number}")
+    for at, name in enumerate(names):
+        later = times[name][1]
+        axes.annotate(f"{later:.1f} ms", (later, at), (0, 6), textcoords="offset points", ha="center", fontsize=7)
+    axes.set(
+        xscale="log",
+        xlim=(1e-3, high * 1.5),
+        xlabel="milliseconds of a one-row query, as a logarithm (less is better)",
+        title="Whoever says who calls waits a few milliseconds, the first time some tens",
+    )
+    axes.grid(axis="x", alpha=0.3)
+    axes.margins(y=0.08)
+    axes.figure.legend(loc="outside lower center", ncols=2)
 
 
 @contextmanager

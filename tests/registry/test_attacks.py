@@ -1,6 +1,7 @@
 """What a caller who may write could do to everybody else: each of these once stopped the registry, or SPARQL."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,7 @@ from dai.service.registry.mirror import Mirror
 from dai.service.registry.rdf.triples import oxigraph
 from dai.service.registry.sparql.process import OF_ONE
 from dai.service.registry.sparql.worker import Triples
+from dai.service.registry.uddi.finding import _like
 from tests.registry.conftest import Known, publish, service
 
 pytestmark = pytest.mark.server
@@ -209,6 +211,22 @@ def test_slow_queries_of_one_caller_keep_nobody_waiting(known: Known) -> None:
         assert known("alice").get("/entries").status_code == 200
         assert sum(each.done() for each in bombs) <= 2 * OF_ONE, "who waits for none of theirs"
         assert {each.result().status_code for each in bombs} <= {413, 422}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("ab", max_size=8), st.text("ab%", min_size=1, max_size=6), st.booleans())
+def test_names_are_compared_as_expressions_would(name: str, pattern: str, exact: bool) -> None:
+    expression = ".*".join(map(re.escape, pattern.split("%"))) + ("" if exact else ".*")
+    assert _like(name, pattern.split("%"), exact=exact) is bool(re.fullmatch(expression, name, re.DOTALL))
+
+
+def test_a_long_name_and_many_wildcards(known: Known) -> None:
+    """By an expression that took hours, in which the whole process stood still."""
+    publish(known("alice"), service("urn:a", name="a" * 20_000))
+    call = f'<find_service xmlns="urn:uddi-org:api_v2" generic="2.0"><name>{"%a" * 60}%b</name></find_service>'
+    message = f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{call}</e:Body></e:Envelope>'
+    answer = known("bob").post("/uddi/inquiry", content=message, headers={"Content-Type": "text/xml"})
+    assert (answer.status_code, "serviceKey" in answer.text) == (200, False)
 
 
 def test_a_webhook_has_bounds(known: Known) -> None:

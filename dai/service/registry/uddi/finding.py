@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -93,7 +92,7 @@ class Search:
 
     def _fits(self, entry: Entry) -> bool:
         return (
-            (not self._names or any(self._pattern.fullmatch(self._cased(name)) for name, _ in entry.names))
+            (not self._names or any(self._named(name) for name, _ in entry.names))
             and self._in_bag(self._categories, self._categorized(entry), every="orAllKeys" not in self.qualifiers)
             and self._in_bag(self._identifiers, entry.identifiers, every="andAllKeys" in self.qualifiers)
             and self._implemented(entry)
@@ -104,11 +103,13 @@ class Search:
         return name if "caseSensitiveMatch" in self.qualifiers else name.casefold()
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        """Of all names. % is any text, and stands behind a name, unless it is to match exactly."""
-        end = "" if "exactNameMatch" in self.qualifiers else ".*"
-        names = [".*".join(map(re.escape, self._cased(each).split("%"))) + end for each in self._names]
-        return re.compile("|".join(names), re.DOTALL)
+    def _patterns(self) -> list[list[str]]:
+        """The texts between %, of each name."""
+        return [self._cased(each).split("%") for each in self._names]
+
+    def _named(self, name: str) -> bool:
+        exact = "exactNameMatch" in self.qualifiers
+        return any(_like(self._cased(name), each, exact=exact) for each in self._patterns)
 
     def _categorized(self, entry: Entry) -> Sequence[Reference]:
         if entry.kind != "business" or not self.qualifiers & {"combineCategoryBags", "serviceSubset"}:
@@ -138,6 +139,24 @@ class Search:
         return any(
             enough(wanted in each.implements for wanted in self._tmodels) for each in bindings if each.kind == "binding"
         )
+
+
+def _like(name: str, parts: Sequence[str], *, exact: bool) -> bool:
+    """Whether the name has the parts in that order, begins with the first one and, where it is ``exact``, ends with the
+    last. In one pass: whoever names and whoever asks choose what is compared."""
+    first, *others = parts
+    if not others and exact:
+        return name == first
+    at = len(first)
+    end = len(name) - (len(others[-1]) if exact else 0)
+    if not name.startswith(first) or end < at:
+        return False
+    for each in others[:-1] if exact else others:
+        found = name.find(each, at, end)
+        if found < 0:
+            return False
+        at = found + len(each)
+    return not exact or name.endswith(others[-1])
 
 
 def _same(wanted: Reference, there: Reference) -> bool:
