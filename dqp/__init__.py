@@ -43,14 +43,15 @@ def connect(federation: Any, **options: Any) -> Lab:
         lab = dqp.connect("field.db")
         lab.sql("select * from field.samples").df()
 
-    Options: ``progress`` (whether to show it; by default where somebody watches), ``token`` (for the federation of a
-    service), ``numeric`` (what decimal numbers are: ``double``, ``decimal`` or ``text``).
+    Options: ``progress`` (whether to show it; by default where somebody watches), ``token`` or ``profile`` (for the
+    federation of a service; without them as ``dai.client.credentials`` says), ``numeric`` (what decimal numbers are:
+    ``double``, ``decimal`` or ``text``).
     """
     from dai.errors import ParameterError
     from dai.plugins import nearest
     from dqp.interfaces.lab import Lab
 
-    known = ["progress", "token", "numeric"]
+    known = ["progress", "token", "numeric", "profile"]
     if unknown := next((each for each in options if each not in known), None):
         raise ParameterError(f"dqp.connect has no option {unknown!r}.", hint=nearest(unknown, known))
     return Lab(federation, **options)

@@ -22,6 +22,7 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from dai.client.credentials import options_for, server_of
 from dai.client.documents import activity, document, element
 from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
@@ -60,16 +61,17 @@ _NAME = re.compile(r"[^\s/:.]+")
 """Of a resource: nothing that stands in addresses and files."""
 
 
-def connect(url: str | None = None, **options: Any) -> Resource:
+def connect(url: str | None = None, *, profile: str | None = None, **options: Any) -> Resource:
     """The data resource at ``http://host:port/name`` or ``http://host:port/resources/name``; the only one of the
     service at ``http://host:port``. The environment variable DAI_SERVER may say the service: then ``url`` is the name
-    alone, or left out. ``options`` are those of ``Options``: connect, read, retries, compression, ….
+    alone, or left out; so may a ``profile``, which has credentials too (``dai.client.credentials``: arguments, then the
+    environment, then the profile file). ``options`` are those of ``Options``: token, ca, connect, read, retries, ….
 
     Raises UnreachableError where no service answers, NotFoundError with the nearest name, RequestError for what is no
     address.
     """
-    base, name = parted(_address(url))
-    service = Service(base, _options("connect", options))
+    base, name = parted(_address(url, profile))
+    service = Service(base, _options("connect", base, options, profile))
     if name is not None:
         return service.resource(name)
     names = [str(each["name"]) for each in service.resources()]
@@ -92,22 +94,23 @@ def find(
     **options: Any,
 ) -> list[Found]:
     """What fits the text best in the registry at ``url`` (or DAI_SERVER); see ``dai.find``."""
-    client = RegistryClient(_address(url), _options("find", options))
+    address = _address(url)
+    client = RegistryClient(address, _options("find", address, options))
     try:
         return client.find(text, kind, limit, **(meanings or {}))
     finally:
         client.close()
 
 
-def _options(function: str, options: dict[str, Any]) -> Options:
-    known = [each.name for each in fields(Options)]
+def _options(function: str, address: str, options: dict[str, Any], profile: str | None = None) -> Options:
+    known = [*(each.name for each in fields(Options)), "profile"]
     if unknown := next((each for each in options if each not in known), None):
         raise ParameterError(f"dai.{function} has no option {unknown!r}.", hint=nearest(unknown, known))
-    return Options(**options)
+    return Options(**options_for(address, options, profile))
 
 
-def _address(url: str | None) -> str:
-    server = os.environ.get("DAI_SERVER", "").rstrip("/")
+def _address(url: str | None, profile: str | None = None) -> str:
+    server = (profile and server_of(profile)) or os.environ.get("DAI_SERVER", "").rstrip("/") or server_of() or ""
     if url is None and not server:
         raise RequestError(
             "There is no address.", hint="Give it: dai.connect('http://host:8080/name'), or set DAI_SERVER."
@@ -128,6 +131,11 @@ def parted(url: str) -> tuple[str, str | None]:
     if "://" not in url:
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
     parts = urlsplit(url)
+    if "@" in parts.netloc and parts.scheme in ("http", "https"):
+        raise RequestError(
+            "The address has a user or a password, which would be printed with it.",
+            hint="Give a token beside it: dai.connect(…, token=…), DAI_TOKEN, or ~/.config/dai/profiles.toml.",
+        )
     path = parts.path.rstrip("/")
     before, separator, name = path.rpartition("/resources/")
     if not separator:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from dai.client import Resource, Response, Result, connect
 from dai.client.documents import input_streams
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, identity, named_parameter, write
+from dai.commands.output import UsageError, add_options, add_server, chosen, named_parameter, write
 from dai.errors import DaiError
 
 PARAMETERS = """Parameters stand for the ? of the statement, in order, or with -p for each :name. A number, true, false
@@ -50,8 +50,8 @@ def add(commands: Any) -> None:
 def resource_named(name: str | None, server: str) -> Resource:
     """A resource by its address, by its name at ``server``, or the only one there."""
     if name is None:
-        return connect(server, **identity())
-    return connect(name if "://" in name else f"{server.rstrip('/')}/resources/{name}", **identity())
+        return connect(server)
+    return connect(name if "://" in name else f"{server.rstrip('/')}/resources/{name}")
 
 
 def _parameter(text: str) -> Any:

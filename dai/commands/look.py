@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dai.client import Job, Options, Service
+from dai.client import Job, Service
 from dai.client.registry import RegistryClient
 from dai.client.results.table import lines
 from dai.commands import FAILED, OK
@@ -43,7 +43,7 @@ def run_find(arguments: argparse.Namespace) -> int:
     meanings = {name: each for name in ("unit", "ucd", "quantity") if (each := getattr(arguments, name))}
     if arguments.text is None and not meanings:
         raise UsageError("Find what?", hint='dai find "galaxies with redshift", or dai find --unit mJy')
-    client = RegistryClient(arguments.server, Options(**identity()))
+    client = RegistryClient(arguments.server, identity(arguments.server))
     found = client.find(arguments.text, arguments.kind, arguments.limit, **meanings)
     client.close()
     for each in found:
@@ -54,7 +54,7 @@ def run_find(arguments: argparse.Namespace) -> int:
 
 
 def run_resources(arguments: argparse.Namespace) -> int:
-    service = Service(arguments.server, Options(**identity()))
+    service = Service(arguments.server, identity(arguments.server))
     if arguments.name is not None:
         print(service.resource(arguments.name).schema())
         return OK
@@ -68,7 +68,7 @@ def run_resources(arguments: argparse.Namespace) -> int:
 
 
 def run_jobs(arguments: argparse.Namespace) -> int:
-    service = Service(arguments.server, Options(**identity()))
+    service = Service(arguments.server, identity(arguments.server))
     if arguments.id is None:
         if arguments.wait or arguments.abort or arguments.delete or arguments.result is not None:
             raise UsageError("Which job? This needs its id.", hint="`dai jobs` lists them.")

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dai.client.credentials import options_for, server_of
+from dai.client.http.transport import Options
 from dai.client.results.files import meant
 from dai.client.results.preview import first_rows, printed
 from dai.client.results.result import Result
@@ -40,16 +42,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server."""
-    server = os.environ.get("DAI_SERVER") or SERVER
-    about = "the data service (default: DAI_SERVER of the environment, else " + SERVER + ")"
+    server = os.environ.get("DAI_SERVER") or server_of() or SERVER
+    about = "the data service (default: DAI_SERVER of the environment, the url of DAI_PROFILE, else " + SERVER + ")"
     parser.add_argument("--server", default=server, metavar="URL", help=about)
 
 
-def identity() -> dict[str, Any]:
-    """What the environment says of the caller, as ``Options``: DAI_TOKEN, which is no argument because those of a
-    process everybody may see, and DAI_CA."""
-    said = {"token": os.environ.get("DAI_TOKEN"), "ca": os.environ.get("DAI_CA")}
-    return {name: value for name, value in said.items() if value}
+def identity(server: str) -> Options:
+    """Who asks a service, by the environment and the profile file: a token is no argument, because those of a process
+    everybody may see."""
+    return Options(**options_for(server, {}))
 
 
 def whole(first: int, last: int, what: str = "a whole number") -> Callable[[str], int]:

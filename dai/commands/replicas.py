@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dai.client import Options
+from dai.client.credentials import from_environment
 from dai.client.results.table import lines
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_server, identity
@@ -85,7 +86,7 @@ def add(commands: Any) -> None:
 
 
 def _server(arguments: argparse.Namespace) -> ReplicaClient:
-    return ReplicaClient(arguments.server, Options(**identity()))
+    return ReplicaClient(arguments.server, identity(arguments.server))
 
 
 def run_change(arguments: argparse.Namespace) -> int:
@@ -193,7 +194,7 @@ def run_indexes(arguments: argparse.Namespace) -> int:
 def run_copy(arguments: argparse.Namespace) -> int:
     from dai.replicas.copying import Copying
 
-    copying = Copying(_server(arguments), Options(**identity()))
+    copying = Copying(_server(arguments), Options(**from_environment()))
     copied = copying.copy(arguments.logical, arguments.to, source=arguments.source, name=arguments.name)
     print(f"{copied.target}: {copied.rows:,} rows, checksum {copied.checksum}")
     _say_missing(copied)
@@ -210,7 +211,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     from dai.replicas.copying import Copying
 
     server, failed = _server(arguments), False
-    copying, found = Copying(server, Options(**identity())), server.find([arguments.logical])
+    copying, found = Copying(server, Options(**from_environment())), server.find([arguments.logical])
     listed = found.targets.get(arguments.logical, ())
     copies = [each for each in listed if "copied" in found.attributes.get(each, {}) and each != arguments.source]
     for target in arguments.targets or copies:

@@ -54,16 +54,23 @@ NAMES_SECONDS = 5.0
 
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
-    of a federation that a data service offers, which may ask for a ``token``; or one database, by its URL or its file
-    (SQLite, DuckDB), whose tables are ``name.table`` by the name of the database. ``progress`` as in ``dai.connect``:
-    a line where somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or
-    ``text``; None: as docs/types.md says.
+    of a federation that a data service offers, which may ask for a ``token`` or a ``profile``
+    (``dai.client.credentials``); or one database, by its URL or its file (SQLite, DuckDB), whose tables are
+    ``name.table`` by the name of the database; or files of tables. ``progress`` as in ``dai.connect``: a line where
+    somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or ``text``; None: as
+    docs/types.md says.
 
     ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
     """
 
     def __init__(
-        self, federation: Any, *, progress: Asked = None, token: str | None = None, numeric: str | None = None
+        self,
+        federation: Any,
+        *,
+        progress: Asked = None,
+        token: str | None = None,
+        numeric: str | None = None,
+        profile: str | None = None,
     ) -> None:
         self._progress = progress
         self._numeric = checked(numeric)
@@ -74,7 +81,7 @@ class Lab:
         self._closed = False
         self._listed: tuple[float, Names] | None = None
         if isinstance(federation, str) and federation.startswith(("http://", "https://")):
-            self._remote = dai.connect(federation, token=token)
+            self._remote = dai.connect(federation, token=token, profile=profile)
             if not hasattr(self._remote, "query"):
                 raise ConfigurationError(
                     f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."

@@ -432,3 +432,24 @@ def test_a_connection_stops_what_its_cursors_do(connect: Connect) -> None:
     with pytest.raises(dbapi.InterfaceError, match="closed"):
         cursor.fetchone()
     assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_pandas_reads_arrow_by_what_it_takes_for_adbc(connect: Connect) -> None:
+    """The frame of ``to_pandas``: nothing went through Python rows, which have no types of their own."""
+    connection = connect("duckdb")
+    sql = "select 1 as i, 2.5::decimal(5, 2) as d, date '2024-02-29' as day, null::integer as n, 'x' as t"
+    frame = pd.read_sql(sql, connection.adbc())
+    wanted = pa.Table.from_pandas(frame).to_pylist()
+    assert wanted == [{"i": 1, "d": 2.5, "day": datetime.date(2024, 2, 29), "n": None, "t": "x"}]
+    assert pd.read_sql_query(sql, connection.adbc(), dtype_backend="pyarrow")["n"].dtype == pd.ArrowDtype(pa.int32())
+    with pytest.raises(dbapi.NotSupportedError, match="create_engine"):
+        frame.to_sql("somewhere", connection.adbc())
+    assert connection.cursor().execute("select 1").fetchall() == [(1,)]
+
+
+def test_dates_of_every_year(connect: Connect) -> None:
+    sql = "select * from (values (date '0001-01-01'), (date '9999-12-31'), (null)) t(d) order by d nulls last"
+    rows = connect("duckdb").execute(sql).fetchall()
+    assert rows == [(datetime.date(1, 1, 1),), (datetime.date(9999, 12, 31),), (None,)]
+    with pytest.raises(dbapi.DataError, match="'d'"):
+        connect("duckdb").execute("select date '10000-01-01' as d").fetchall()

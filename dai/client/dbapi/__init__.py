@@ -19,7 +19,6 @@ a federation in the same process. ``dai.client.sqlalchemy`` stands on this packa
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from dai.client.dbapi.connection import Connection
@@ -92,11 +91,11 @@ paramstyle = "qmark"
 def connect(url: str, *, token: str | None = None, numeric: str | None = None, **options: Any) -> Connection:
     """A connection to the resource at ``http://host:port/resource``. ``options`` are those of ``dai.connect``.
 
-    ``token``: who asks; without one, that of the environment variable DAI_TOKEN. ``numeric``: what becomes of decimal
-    numbers, as in ``Resource.query``; by default ``decimal.Decimal`` in rows.
+    ``token``: who asks; without one, as ``dai.client.credentials`` says, by the environment or a ``profile``.
+    ``numeric``: what becomes of decimal numbers, as in ``Resource.query``; by default ``decimal.Decimal`` in rows.
     """
     from dai.client import connect as resource_at
 
     with translated():
-        resource = resource_at(url, token=token or os.environ.get("DAI_TOKEN") or None, **options)
+        resource = resource_at(url, token=token, **options)
     return Connection(ServiceSource(resource), numeric=numeric)

@@ -113,6 +113,8 @@ def _converted(column: pa.Array, numeric: bool) -> list[Any]:
         if type_.tz is None:
             return moments
         return [None if each is None else each.replace(tzinfo=datetime.UTC) for each in moments]
+    if types.is_date32(type_) and _is_within(column.cast(pa.int32()), _DAYS):
+        return list(column.to_numpy(zero_copy_only=False).astype(object))
     values: list[Any] = column.to_pylist()
     return values
 
@@ -124,12 +126,18 @@ def _objects(column: pa.Array) -> list[Any]:
 
 _COMMON = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The microseconds of the years 1 and 9999."""
+_DAYS = -719_162, 2_932_896
+"""Their days."""
 
 
 def _is_common(column: pa.Array) -> bool:
     """Whether ``datetime`` has all of the moments."""
-    bounds = pc.min_max(column.cast(pa.int64())).as_py()
-    return bounds["min"] is None or (bounds["min"] >= _COMMON[0] and bounds["max"] <= _COMMON[1])
+    return _is_within(column.cast(pa.int64()), _COMMON)
+
+
+def _is_within(numbers: pa.Array, bounds: tuple[int, int]) -> bool:
+    known = pc.min_max(numbers).as_py()
+    return known["min"] is None or (known["min"] >= bounds[0] and known["max"] <= bounds[1])
 
 
 def _decimal(text: str) -> Any:

@@ -35,7 +35,8 @@ class ServedDialect(DefaultDialect):
         except dbapi.OperationalError as error:
             if error.code == "unauthenticated":
                 error.add_note(
-                    "create_engine asks the service which database it is. Set DAI_TOKEN; or say the database in the "
+                    "create_engine asks the service which database it is. Set DAI_TOKEN, or have a profile for it in "
+                    "~/.config/dai/profiles.toml; or say the database in the "
                     f"URL, ?dialect={'|'.join(DIALECTS)}, and give connect_args={{'token': …}}."
                 )
             raise

@@ -13,7 +13,7 @@ from dai.client import dbapi
 from dai.client.sqlalchemy.reflection import Reflection
 
 _PORT = 8080
-_TEXTS = ("numeric", "compression", "ca", "certificate", "key", "signing_key", "key_id")
+_TEXTS = ("numeric", "compression", "ca", "certificate", "key", "signing_key", "key_id", "profile")
 _NUMBERS = {"connect": float, "read": float, "retries": int}
 
 

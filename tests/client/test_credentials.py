@@ -1,0 +1,161 @@
+"""Who asks: arguments, the environment, profiles, the keyring; and where a token is never sent or shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keyring
+import keyring.backend
+import pytest
+
+import dai
+import dqp
+from dai.__main__ import main
+from dai.client import dbapi
+from dai.client.credentials import options_for
+from dai.client.testing import Scripted, ScriptedServer
+from dai.commands import OK
+from dai.errors import ConfigurationError, RequestError
+from tests.client.replies import said
+
+RESOURCE = said({"name": "book", "product": "SQLite 3", "dialect": "sqlite"})
+URL = "https://data.example.org/lab"
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("TOKEN", "CA", "CERTIFICATE", "KEY", "SIGNING_KEY", "KEY_ID", "PROFILE", "SERVER"):
+        monkeypatch.delenv(f"DAI_{name}", raising=False)
+    path = tmp_path / "profiles.toml"
+    monkeypatch.setenv("DAI_PROFILES", str(path))
+    return path
+
+
+def written(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+@pytest.fixture
+def lab(profiles: Path) -> Path:
+    written(profiles, f'[lab]\nurl = "{URL}"\ntoken = "of-the-file"\nca = "lab.pem"\nretries = 1\n')
+    return profiles
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "profile", "token"),
+    [
+        ({}, {}, None, "of-the-file"),
+        ({}, {"DAI_TOKEN": "of-the-environment"}, None, "of-the-environment"),
+        ({}, {"DAI_TOKEN": "of-the-environment"}, "lab", "of-the-file"),
+        ({"token": "of-the-call"}, {"DAI_TOKEN": "of-the-environment"}, "lab", "of-the-call"),
+        ({"signing_key": "key.pem"}, {"DAI_TOKEN": "of-the-environment"}, None, None),
+    ],
+)
+def test_what_counts_more(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, given: Any, environment: Any, profile: str | None, token: str | None
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    options = options_for(f"{URL}/resources/book", given, profile)
+    assert options.get("token") == token
+    assert options["ca"] == str(lab.parent / "lab.pem")
+    assert options["retries"] == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://data.example.org/laboratory",
+        "https://data.example.org",
+        "https://data.example.org.evil.example/lab",
+        "https://other@data.example.org/lab",
+        "http://data.example.org/lab",
+        "https://data.example.org:444/lab",
+    ],
+)
+def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:
+    assert options_for(address, {}) == {}
+    with pytest.raises(ConfigurationError, match=r"is for https://data\.example\.org/lab, not for") as caught:
+        options_for(address, {}, "lab")
+    assert "other@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[lab\n", "is not TOML"),
+        ("[lab]\n", "must be a section with a url"),
+        ('[lab]\nurl = "ftp://a"\n', "no address of a service"),
+        (f'[lab]\nurl = "{URL}"\ntokne = "x"\n', "Did you mean 'token'"),
+        (f'[lab]\nurl = "{URL}"\ntoken = "env:NOWHERE"\n', "'NOWHERE' is not set"),
+        (f'[lab]\nurl = "{URL}"\ntoken = "file:nowhere"\n', "'nowhere' cannot be read"),
+        (f'[lab]\nurl = "{URL}"\ntoken = "keyring:nobody"\n', "keyring set dai nobody"),
+    ],
+)
+def test_mistakes_in_the_file(profiles: Path, text: str, says: str, in_memory: None) -> None:
+    written(profiles, text)
+    with pytest.raises(ConfigurationError, match=says):
+        options_for(f"{URL}/x", {})
+
+
+def test_a_token_that_others_can_read(lab: Path) -> None:
+    lab.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="others can read"):
+        options_for(URL, {})
+    lab.write_text(f'[lab]\nurl = "{URL}"\ntoken = "env:HOME"\n')
+    assert options_for(URL, {})["token"]
+
+
+def test_an_unknown_profile(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'lab'"):
+        options_for(URL, {}, "lba")
+
+
+@pytest.fixture
+def in_memory() -> Any:
+    class InMemory(keyring.backend.KeyringBackend):
+        priority = 1  # type: ignore[assignment]
+
+        def get_password(self, service: str, username: str) -> str | None:
+            return {("dai", "lab"): "of-the-keyring"}.get((service, username))
+
+        def set_password(self, service: str, username: str, password: str) -> None:
+            raise NotImplementedError
+
+    before = keyring.get_keyring()
+    keyring.set_keyring(InMemory())
+    yield
+    keyring.set_keyring(before)
+
+
+def test_every_way_in_has_the_profile(
+    profiles: Path, in_memory: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replies = [RESOURCE] * 5 + [said({"resources": []})]
+    with ScriptedServer(*replies) as server:
+        written(profiles, f'[lab]\nurl = "{server.url}"\ntoken = "keyring:lab"\n')
+        resource = dai.connect(f"{server.url}/book")
+        dai.connect("book", profile="lab")
+        monkeypatch.setenv("DAI_PROFILE", "lab")
+        dai.connect("book")
+        dbapi.connect(f"{server.url}/book").close()
+        lab = dqp.connect(f"{server.url}/book")
+        monkeypatch.setenv("DAI_PROFILE", "lab")
+        assert main(["resources"]) == OK
+        assert [each.headers.get("authorization") for each in server.requests] == ["Bearer of-the-keyring"] * 6
+        shown = [resource, resource.service, resource.service.transport.options, lab, capsys.readouterr()]
+        assert not [each for each in shown if "of-the-keyring" in f"{each!r}"]
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(RequestError, match="has a user or a password") as caught:
+        dai.connect("http://ada:hidden@127.0.0.1:1/book")
+    assert "hidden" not in str(caught.value)
+
+
+def test_an_empty_environment_has_nobody(profiles: Path) -> None:
+    with ScriptedServer(RESOURCE, Scripted()) as server:
+        dai.connect(f"{server.url}/book")
+        assert "authorization" not in server.requests[0].headers
