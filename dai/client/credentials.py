@@ -8,9 +8,9 @@ A profile is a section of ``~/.config/dai/profiles.toml`` (``DAI_PROFILES`` may 
     ca = "/etc/ssl/lab.pem"
 
 It holds for the addresses below its ``url`` alone: by itself, or by name (``profile="lab"``, ``DAI_PROFILE``), which
-also makes its ``url`` the service that names of resources are of. An argument counts more than a profile that was named,
-then the environment (``DAI_TOKEN``, ``DAI_CA``, ``DAI_CERTIFICATE``, ``DAI_KEY``, ``DAI_SIGNING_KEY``, ``DAI_KEY_ID``),
-then the profile of the address.
+also makes its ``url`` the service that names of resources are of. An argument counts more than a profile that was
+named, then the environment (``DAI_TOKEN``, ``DAI_CA``, ``DAI_CERTIFICATE``, ``DAI_KEY``, ``DAI_SIGNING_KEY``,
+``DAI_KEY_ID``), then the profile of the address.
 """
 
 from __future__ import annotations
