@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from dai.client.dbapi import errors
 from dai.client.dbapi.cursor import Cursor
 from dai.client.dbapi.source import Source
 from dai.client.results.choices import checked
+from dai.client.results.frames import needed
 from dai.client.statements import Parameters
 
 
@@ -52,12 +53,12 @@ class Connection:
                 "\nStatements that belong together are one sqlBag of a perform document."
             )
 
-    def adbc(self) -> Any:
+    def adbc(self) -> AdbcConnection:
         """The same as pandas knows it: ``pandas.read_sql(sql, connection.adbc())`` reads Arrow, several times as fast.
-        See ``dai.client.dbapi.adbc``."""
-        from dai.client.dbapi.adbc import adbc_connection
-
-        return adbc_connection(self)
+        Closing one closes the source of both."""
+        with errors.translated():
+            needed("adbc_driver_manager.dbapi").Connection.register(AdbcConnection)
+        return AdbcConnection(self.source, numeric=self.numeric or "double")
 
     def cursor(self) -> Cursor:
         cursor = Cursor(self, self.source, self.numeric)
@@ -97,3 +98,15 @@ class Connection:
 
     def __repr__(self) -> str:
         return "<Connection: closed>" if self._source is None else f"<Connection: {self._source.product}>"
+
+
+class AdbcConnection(Connection):
+    """One that pandas takes for a connection of ADBC, an abstract class with which it is registered: pandas reads from
+    such by ``fetch_arrow_table``, and from any other, SQLAlchemy's engines among them, Python rows. Decimal numbers are
+    DOUBLE unless ``numeric`` says otherwise, as pandas makes them of rows."""
+
+    def adbc_get_objects(self, **_: Any) -> NoReturn:
+        """What ``DataFrame.to_sql`` asks first."""
+        raise errors.NotSupportedError(
+            "This connection reads. Write with to_sql(…, create_engine('dai://host:port/resource'))."
+        )
