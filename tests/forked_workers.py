@@ -127,7 +127,7 @@ def _work(told: int, environment: Mapping[str, str], descriptors: Sequence[int],
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
-    values.ValueClass = values.get_value_class()  # it was chosen by the environment
+    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]  # it was chosen by the environment
     status: Any = 1
     try:
         status = worker.main()
