@@ -75,4 +75,4 @@ def service(key: str, **more: Any) -> dict[str, Any]:
 def counts(client: httpx.Client) -> dict[str, int]:
     """Of the whole registry: entries, and the number of the last change."""
     answer: dict[str, int] = client.get(str(client.base_url).rstrip("/")).json()
-    return answer
+    return {name: answer[name] for name in ("entries", "number")}
