@@ -37,6 +37,8 @@ _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "inform
 
 PUSHDOWN = ("cost", "all", "none")
 """What sources compute: what takes less time there, all that they can, or filters and columns only."""
+REGISTRY = "registry"
+"""In the place of the addresses of evaluators, which a registry names."""
 CALLERS = ("own", "forward", "exchange")
 LOOPBACK = tuple(f"{scheme}://{host}" for scheme in ("http", "https") for host in ("127.0.0.1", "localhost", "[::1]"))
 
@@ -130,6 +132,22 @@ class ReplicaServiceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RegistrySettings:
+    """The registry at ``url`` names sources, or evaluators: those that ``find`` says, in SPARQL or by conditions;
+    empty: all. ``publishers``: the owners of entries that are believed; none: those of nobody, in a registry that knows
+    no callers. ``allow``: prefixes of the addresses that are asked. ``token``: what the registry knows this federation
+    by; ``source_token``: what the services that ``allow`` lists know it by. ``ca`` in the place of that of ``tls``."""
+
+    url: str
+    find: str = ""
+    publishers: tuple[str, ...] = ()
+    allow: tuple[str, ...] = LOOPBACK
+    token: str | None = field(default=None, repr=False)
+    source_token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
@@ -138,7 +156,8 @@ class FederationSettings:
     ``second_chance_after``, is overtaken (0: never). ``liveness_timeout``: seconds without a sign of life, while
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
-    tables with the same rows; ``replica_service`` says where copies of logical tables are. ``functions``: operation
+    tables with the same rows; ``replica_service`` says where copies of logical tables are; ``registry`` and
+    ``evaluator_registry`` name more sources, and evaluators in the place of ``evaluators``. ``functions``: operation
     calls by name, as they are configured; relative paths in them count from ``base``. ``columns``: what columns mean,
     by ``alias.table.column``. ``token``: what the evaluators know this federation by; ``flight_host`` and
     ``flight_port``: where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and
@@ -164,6 +183,8 @@ class FederationSettings:
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replica_service: ReplicaServiceSettings | None = None
+    registry: RegistrySettings | None = None
+    evaluator_registry: RegistrySettings | None = None
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     columns: Mapping[str, config.ColumnConfig] = field(default_factory=dict)
     base: Path = Path()
@@ -274,8 +295,13 @@ def parse(
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
-    parts = ("sources", "views", "replicas", "functions", "columns", "tls", "exchange")
+    parts = ("sources", "views", "replicas", "functions", "columns", "tls", "exchange", "registry")
     plain = {key: value for key, value in document.items() if key not in parts}
+    evaluators = plain.get("evaluators")
+    if isinstance(evaluators, Mapping):
+        plain["evaluators"] = (REGISTRY,)
+    if "evaluator_registry" in plain:
+        raise ConfigurationError(f"{dot}evaluator_registry is no key.", hint=f"Set url in [{dot}evaluators].")
     if "replica_service" in plain:
         raise ConfigurationError(f"{dot}replica_service is no key.", hint=f"Set url in [{dot}replicas].")
     tls = _tls(document.get("tls"), f"{dot}tls", base, served)
@@ -304,6 +330,10 @@ def parse(
         views=_views(document.get("views", {}), f"{dot}views"),
         replicas=_replicas(copied, f"{dot}replicas", aliases),
         replica_service=_replica_service(said, f"{dot}replicas", aliases, base, environment),
+        registry=_registry(document.get("registry"), f"{dot}registry", settings, base, environment),
+        evaluator_registry=_registry(
+            evaluators if isinstance(evaluators, Mapping) else None, f"{dot}evaluators", settings, base, environment
+        ),
         columns=config.columns(document.get("columns", {}), f"{dot}columns", base, least=2),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
     )
@@ -563,6 +593,41 @@ def _replica_service(
         )
     token = None if settings.token is None else config.secret(settings.token, f"{where}.token", environment, base)
     return dataclasses.replace(settings, token=token)
+
+
+def _registry(
+    said: Any, where: str, settings: FederationSettings, base: Path, environment: Mapping[str, str]
+) -> RegistrySettings | None:
+    if said is None:
+        return None
+    if not isinstance(said, Mapping) or "url" not in said:
+        raise ConfigurationError(f"[{where}] must be a section with url, the address of a registry.")
+    if settings.passes_callers_on:
+        raise ConfigurationError(f'{where}: what a registry names is asked by this federation alone: callers = "own".')
+    registry: RegistrySettings = config.section(RegistrySettings, where, said, base)
+    listed: tuple[tuple[str, tuple[object, ...]], ...] = (("url", (registry.url,)), ("allow", registry.allow))
+    for name, urls in listed:
+        for each in urls:
+            if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
+                raise ConfigurationError(f"{where}.{name}: {each!r} is no address of a service.")
+    publishers: tuple[object, ...] = registry.publishers
+    if not all(isinstance(each, str) and each for each in publishers):
+        raise ConfigurationError(f"{where}.publishers must be a list of names.")
+    if registry.source_token is not None and registry.allow == LOOPBACK:
+        raise ConfigurationError(
+            f"{where}.source_token needs {where}.allow, which says who gets it.",
+            hint='It looks like allow = ["https://data.example.org"].',
+        )
+    for address in registry.allow if registry.source_token is not None else ():
+        if not is_safe(address):
+            raise ConfigurationError(f"{where}.source_token would travel to {address!r} without encryption.")
+    return dataclasses.replace(
+        registry,
+        token=None if registry.token is None else config.secret(registry.token, f"{where}.token", environment, base),
+        source_token=None
+        if registry.source_token is None
+        else config.secret(registry.source_token, f"{where}.source_token", environment, base),
+    )
 
 
 def _replicas(document: Any, where: str, aliases: set[str]) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from dai.client.http.transport import Options, Transport
+from dai.client.http.transport import Options, Reply, Transport
 from dai.errors import DataError
 from dai.streams.cancellation import Cancellation
 
@@ -76,6 +76,15 @@ class RegistryClient:
             page = self._members(self.ask("GET", "/metadata", type=type, offset=str(offset)))
             yield from page["entries"]
             offset = page["next"]
+
+    def changes(self, after: int) -> Reply:
+        """The feed of changes behind a number, with renewals, as server-sent events. Close its body."""
+        return self._transport.send(
+            "GET",
+            f"/registry/changes?after={after}&renewals=true",
+            headers={"Accept": "text/event-stream"},
+            cancellation=self._cancellation,
+        )
 
     def sparql(self, query: str) -> list[Mapping[str, str]]:
         """The solutions of a query."""

@@ -30,11 +30,12 @@ from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
-from dqp.catalog.copies import Copies, Copy, CopySources, client_of, shape_of
 from dqp.catalog.diagnosis import explained
+from dqp.catalog.found.sources import FoundSources
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
-from dqp.catalog.replicas import Replicas
+from dqp.catalog.replicas.copies import Copies, Copy, CopySources, client_of, shape_of
+from dqp.catalog.replicas.tables import Replicas
 from dqp.catalog.sampling import Sampled
 from dqp.catalog.sources import Credentials, DescribedSource, Source, sources_of
 from dqp.catalog.uploads import Uploads
@@ -79,6 +80,9 @@ class Catalog:
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
         self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
+        self._found: FoundSources | None = None
+        if settings.registry is not None:
+            self._found = FoundSources(settings, self.sources, credentials, self._reflection)
         self._copies: Copies | None = None
         if settings.replica_service is not None:
             at = CopySources(settings, all_sources, credentials, self._add).at
@@ -122,9 +126,19 @@ class Catalog:
     @property
     def version(self) -> int:
         """Changes when anything changes that plans depend on. Starts a check for changes in the background."""
+        self._check_found()
         self._reflection.look_after()
         copies = 0 if self._copies is None else self._copies.version
         return self._reflection.version + self.uploads.version + copies
+
+    def _check_found(self) -> None:
+        """Before sources are named: those whose leases have ended are gone."""
+        if self._found is not None:
+            self._found.check()
+
+    def origin(self, alias: str) -> str | None:
+        """Where a source comes from that a registry names; None for those of the configuration."""
+        return None if self._found is None else self._found.origin(alias)
 
     def owner(self, alias: Any) -> str | None:
         """The source of that alias, or the source whose replica it is; None if there is none."""
@@ -164,7 +178,8 @@ class Catalog:
         the sources that were asked), and views that are wrong."""
         copies = {} if self._copies is None else self._copies.problems()
         known = {name: why for name, why in self._reflection.problems().items() if "@" not in name}
-        return {**known, **self._replicas.problems(), **copies, **self._broken}
+        found = {} if self._found is None else self._found.problems
+        return {**known, **found, **self._replicas.problems(), **copies, **self._broken}
 
     @property
     def away(self) -> Mapping[str, str]:
@@ -182,12 +197,15 @@ class Catalog:
             if isinstance(statistics, Sampled):
                 names = ", ".join(statistics.sampled[:MOST]) + ", …" * (len(statistics.sampled) > MOST)
                 samples.append(f"{table}: statistics of {names} from a sample of {statistics.sample:,} rows")
+        origins = {each.source: self.origin(each.source) for each in tables}
+        named = [f"{alias} is {origin}" for alias, origin in origins.items() if origin is not None]
         logical = dict.fromkeys(each.logical for each in tables if each.logical is not None)
         copies = [] if self._copies is None else [self._copies.remark(each) for each in logical]
-        return [*copies, *(f"{name}: {why}".replace("\n", " ") for name, why in problems.items()), *samples]
+        return [*named, *copies, *(f"{name}: {why}".replace("\n", " ") for name, why in problems.items()), *samples]
 
     def tables(self) -> Sequence[Table]:
         """Every table of every source that answers, without waiting for statistics."""
+        self._check_found()
         self._reflection.need(self._reflection.aliases)
         return [
             self._table(alias, info, wait=False)
@@ -258,6 +276,7 @@ class Catalog:
 
     def answering(self) -> list[str]:
         """Aliases of the sources that answered the last question. Asks the sources that were never asked."""
+        self._check_found()
         self._reflection.need(self._reflection.aliases)
         self._reflection.look_after()
         return [each.alias for each in self._reflection.loaded() if not self._reflection.failed(each.alias)]
@@ -440,6 +459,8 @@ class Catalog:
         return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
 
     def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
         self._reflection.close()
         with self._lock:
             if self._validator is not None:

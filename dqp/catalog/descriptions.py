@@ -38,10 +38,11 @@ TABLES = pa.schema(
         ("units", _LISTED),
         ("ucds", _LISTED),
         ("quantities", _LISTED),
+        ("origin", pa.string()),
     ]
 )
 """Of ``SHOW TABLES``. ``rows`` is an estimate; ``types`` and what stands behind the comment go with ``columns``, in
-order."""
+order. ``origin``: of a source that a registry names."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def tables(catalog: Catalog) -> pa.Table:
     rows = []
     for each in catalog.tables():
         named = [(column.name, column.type.lower(), column.meaning) for column in each.columns]
-        rows.append(_row(each.source, _name(each), int(each.rows), named, each.comment))
+        rows.append(_row(each.source, _name(each), int(each.rows), named, each.comment, catalog.origin(each.source)))
     for alias, name, table, copies in catalog.logical_tables():
         named = [(column.name, column.type.lower(), column.meaning) for column in table.columns]
         rows.append(_row(alias, name, int(table.rows), named, copies))
@@ -105,10 +106,11 @@ def _row(
     rows: int | None,
     columns: Sequence[tuple[str, str, Meaning]],
     comment: str | None = None,
+    origin: str | None = None,
 ) -> dict[str, Any]:
     names, kinds, meanings = zip(*columns, strict=True) if columns else ((), (), ())
     meant = ([getattr(each, word) for each in meanings] for word in ("description", "unit", "ucd", "quantity"))
-    values = (source, name, rows, names, kinds, comment, *meant)
+    values = (source, name, rows, names, kinds, comment, *meant, origin)
     return dict(zip(TABLES.names, values, strict=True))
 
 

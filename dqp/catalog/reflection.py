@@ -142,6 +142,8 @@ class Reflection:
             alias: tuple(each for each in sources if alias in (each.alias, each.replica_of)) for alias in self.aliases
         }
         self._folded = {alias.casefold(): alias for alias in self.aliases}
+        self._followed: frozenset[str] = frozenset()
+        """Aliases of sources that come and go."""
         self._lifetime = lifetime
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
@@ -200,6 +202,26 @@ class Reflection:
         with self._lock:
             self._chains.setdefault(source.alias, (source,))
 
+    def follow(self, sources: Sequence[Source]) -> None:
+        """These are the sources besides the configured ones from now on."""
+        with self._lock:
+            before = {alias: self._chains[alias] for alias in self._followed}
+            now = {each.alias: (each,) for each in sources}
+            if before == now:
+                return
+            for alias in [alias for alias, chain in before.items() if now.get(alias) != chain]:
+                self._reflected.pop(alias, None)
+                self._failed.pop(alias, None)
+                for key in [key for key in self._statistics if key[0] == alias]:
+                    self._forget(key)
+                del self._chains[alias]
+            self._chains.update(now)
+            configured = [each for each in self.aliases if each not in self._followed]
+            self._followed = frozenset(now)
+            self.aliases = (*configured, *now)
+            self._folded = {alias.casefold(): alias for alias in self.aliases}
+            self.version += 1
+
     def reach(self, aliases: Iterable[str]) -> None:
         """Waits until each has been read or has failed, once. Those that failed are asked again in the background."""
         new = []
@@ -221,10 +243,15 @@ class Reflection:
             self.need((alias,))
             with self._lock:
                 reflected, failed = self._reflected.get(alias), self._failed.get(alias)
+                present = alias in self._chains
             if reflected is not None:
                 return reflected
             if failed is not None:
                 raise unavailable(alias, failed[0]) from failed[0]
+            if not present:
+                raise DatabaseUnavailableError(
+                    f"The source {alias!r} is gone: its registry does not name it any more.", source=alias
+                )
 
     def failed(self, alias: str) -> DaiError | None:
         """Why the source did not answer the last question; None if it did."""
@@ -235,7 +262,7 @@ class Reflection:
         begin = time.monotonic()
         try:
             last: DaiError | None = None
-            for source in self._chains[alias]:
+            for source in self._chains.get(alias, ()):
                 try:
                     fingerprint = source.fingerprint()
                     reflected = Reflected(alias, source.tables(), fingerprint, source.dialect)
@@ -243,10 +270,11 @@ class Reflection:
                     last = last or error
                     continue
                 with self._lock:
-                    self._store(alias, reflected)
+                    if source in self._chains.get(alias, ()):
+                        self._store(alias, reflected)
                 return
-            assert last is not None
-            self._fail(alias, last, begin)
+            if last is not None:
+                self._fail(alias, last, begin)
         finally:
             with self._lock:
                 self._loading.pop(alias, None)
@@ -254,7 +282,8 @@ class Reflection:
     def _fail(self, alias: str, error: DaiError, begin: float) -> None:
         now = time.monotonic()
         with self._lock:
-            self._failed[alias] = (error, now + min(max(now - begin, AGAIN_SECONDS), RETRY_SECONDS))
+            if alias in self._chains:
+                self._failed[alias] = (error, now + min(max(now - begin, AGAIN_SECONDS), RETRY_SECONDS))
 
     def _store(self, alias: str, reflected: Reflected) -> None:
         self._failed.pop(alias, None)
@@ -290,7 +319,7 @@ class Reflection:
 
     def _fetched(self, key: Key) -> Statistics | None:
         alias, schema, name = key
-        for source in self._chains[alias]:
+        for source in self._chains.get(alias, ()):
             try:
                 statistics = source.statistics(f"{schema}.{name}" if schema else name)
                 info = next((each for each in self.known(alias) if (each.schema, each.name) == (schema, name)), None)
@@ -345,7 +374,8 @@ class Reflection:
         keeps its type whatever values it has, so that no answer depends on earlier queries."""
         types = {(schema, table, name): arrow for schema, table, name, arrow in columns}
         with self._lock:
-            reflected = self._reflected[alias]
+            if (reflected := self._reflected.get(alias)) is None:
+                return
             tables = [*reflected.tables, *(info for info, _ in reflected.hidden)]
             for at, info in enumerate(tables):
                 delivered = {each: types.get((info.schema, info.name, each.name), each.arrow) for each in info.columns}
@@ -362,13 +392,14 @@ class Reflection:
             self.version += 1
 
     def _compare(self, alias: str, fresh: bool = False) -> None:
-        known, begin = self._reflected[alias], time.monotonic()
-        for source in self._chains[alias]:
+        known, begin = self._reflected.get(alias), time.monotonic()
+        for source in self._chains.get(alias, ()) if known is not None else ():
             try:
                 current = source.fingerprint(fresh=fresh), source.dialect
             except DaiError as error:
                 self._fail(alias, error, begin)
                 continue
+            assert known is not None
             if current != (known.fingerprint, known.dialect):
                 self._load(alias)
             else:

@@ -18,7 +18,7 @@ from dai.replicas.client import ReplicaClient, TableTarget
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.replicas import Remote
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.copies import client_of
+from dqp.catalog.replicas.copies import client_of
 from dqp.coordinator import Coordinator
 from dqp.interfaces.lab import Lab
 from dqp.settings import load, parse

@@ -18,8 +18,8 @@ from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, Statem
 from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
-from dqp.catalog.copies import CopySources
 from dqp.catalog.learned import Learned
+from dqp.catalog.replicas.copies import CopySources
 from dqp.catalog.sources import Credentials
 from dqp.coordinator import Coordinator
 from dqp.settings import load, parse

@@ -1,0 +1,301 @@
+"""Follows a registry: which resources fit a query, as long as the leases of their services hold.
+
+One thread reads the feed of changes, renewals of leases among them; another one asks the query again when something
+else has changed. When the registry is away, what it said last counts until the leases end. Before a lease that seems to
+have ended counts as ended, the registry is asked once more, by whoever wants to know (``check``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dai.client import Options
+from dai.client.http.transport import Reply
+from dai.client.registry import RegistryClient
+from dai.errors import CancelledError, DaiError, DataError, NotFoundError, UnreachableError
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.found.conditions import VARIABLES
+from dqp.catalog.found.leases import Leases
+from dqp.settings import RegistrySettings, within
+
+log = logging.getLogger("dqp.registry")
+FIRST_SECONDS = 10.0
+"""That the first query waits for the registry."""
+AGAIN_SECONDS, RETRY_SECONDS = 0.2, 5.0
+"""Until a registry that is away is asked again: the first pause, and the longest; each is twice the one before."""
+EVALUATED_SECONDS = 1.0
+"""Between two answers of the query, where changes follow each other."""
+SILENT_SECONDS = 45.0
+"""Three times what a registry says nothing; then its feed is read anew."""
+PROMPT_SECONDS = 2.0
+"""For the answer whether a lease holds, which a query waits for."""
+
+
+@dataclass(frozen=True, order=True)
+class Found:
+    """A resource, or an evaluator, at an address; ``service``: the key of its service; ``publisher``: its owner."""
+
+    address: str
+    service: str
+    publisher: str
+
+
+class Follower:
+    """Thread-safe. ``changed`` is given all that is found, in the order of addresses, when that has changed."""
+
+    def __init__(
+        self, settings: RegistrySettings, options: Options, query: str, changed: Callable[[Sequence[Found]], None]
+    ) -> None:
+        self.problems: Mapping[str, str] = {}
+        """Why what was found is not used, or nothing is found, by the address."""
+        self._settings, self._query, self._changed = settings, query, changed
+        self._calls = Cancellation()
+        options = replace(options, token=settings.token, ca=settings.ca or options.ca)
+        options = replace(options, connect=PROMPT_SECONDS, retries=0, compression="identity")
+        self._client = RegistryClient(settings.url, replace(options, read=SILENT_SECONDS), self._calls)
+        self._prompt = RegistryClient(settings.url, replace(options, read=PROMPT_SECONDS), self._calls)
+        self._lock = threading.RLock()
+        self._leases = Leases()
+        self._all: tuple[Found, ...] = ()
+        """What fits, whether or not its lease holds."""
+        self._told: tuple[Found, ...] = ()
+        self._next_end = time.monotonic()
+        self._believes, self._asking = True, threading.Lock()
+        self._begun, self._stopped, self._dirty = threading.Event(), threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name="registry", daemon=True) for target in (self._follow, self._evaluate)
+        ]
+        for each in self._threads:
+            each.start()
+
+    def check(self) -> None:
+        """To be called before what was found is used: what does not hold any more is gone when this returns."""
+        if not self._begun.is_set():
+            self._begun.wait(FIRST_SECONDS)
+        if time.monotonic() >= self._next_end:
+            self._settle()
+
+    def _settle(self) -> None:
+        with self._lock:
+            away = False
+            for key in self._leases.ended(time.monotonic()):
+                try:
+                    holds = not away and self._asked(self._prompt, key)
+                except UnreachableError:
+                    holds, away = False, True
+                except DaiError:
+                    holds = False
+                if not holds:
+                    self._leases.drop(key)
+            self._tell()
+
+    def _asked(self, client: RegistryClient, key: str) -> bool:
+        """Whether the lease of the service holds, and until when, by the registry."""
+        sent = time.monotonic()
+        try:
+            entry = client.entry(key)
+        except NotFoundError:
+            return False
+        try:
+            with self._lock:
+                self._leases.clock(sent, float(entry["time"]))
+                self._leases.hold(key, entry.get("expires"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError("The registry answers with an entry that is none.") from error
+        return not entry.get("deprecated") and key not in self._leases.ended(time.monotonic())
+
+    def _tell(self) -> None:
+        """With the lock."""
+        self._next_end = self._leases.next_end()
+        found = tuple(each for each in self._all if self._leases.known(each.service))
+        if found != self._told:
+            self._told = found
+            self._changed(found)
+
+    # --- the feed ---
+
+    def _follow(self) -> None:
+        pause = AGAIN_SECONDS
+        while not self._stopped.is_set():
+            try:
+                number = self._begin()
+                pause = AGAIN_SECONDS
+                with self._calls_feed(number) as reply:
+                    for event in _events(reply):
+                        self._hear(event)
+            except CancelledError:
+                return
+            except DaiError as error:
+                self._note({self._settings.url: f"The registry does not answer: {error.title}."})
+            except Exception as error:
+                log.error("following a registry failed", exc_info=error)
+            self._begun.set()
+            self._stopped.wait(pause)
+            pause = min(2 * pause, RETRY_SECONDS)
+
+    def _begin(self) -> int:
+        """Everything anew: it may be another process of the registry. The number of its last change."""
+        sent = time.monotonic()
+        about = self._client.ask("GET", "")
+        try:
+            number, told, identified = int(about["number"]), float(about["time"]), bool(about["identified"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError("The address answers, but not as a registry.") from error
+        with self._lock:
+            self._leases.clock(sent, told, anew=True)
+        self._believes = bool(self._settings.publishers) or not identified
+        if not self._believes:
+            self._note({self._settings.url: "The registry knows who publishes; the setting publishers must say whom."})
+            with self._lock:
+                self._all = ()
+                self._tell()
+        else:
+            self._ask(anew=True)
+        self._begun.set()
+        return number
+
+    def _calls_feed(self, number: int) -> _Feed:
+        return _Feed(self._client.changes(number))
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        action, key = event.get("action"), event.get("key")
+        with self._lock:
+            if isinstance(key, str) and self._leases.known(key):
+                if action in ("deprecated", "deleted"):
+                    self._leases.drop(key)
+                elif isinstance(event.get("expires"), int | float):
+                    self._leases.hold(key, event["expires"])
+                self._tell()
+        if action != "renewed":
+            self._dirty.set()
+
+    # --- the query ---
+
+    def _evaluate(self) -> None:
+        while True:
+            self._dirty.wait()
+            self._dirty.clear()
+            if self._stopped.is_set():
+                return
+            try:
+                if self._believes:
+                    self._ask()
+            except CancelledError:
+                return
+            except DaiError:
+                self._dirty.set()
+            except Exception as error:
+                log.error("a query of a registry failed", exc_info=error)
+            self._stopped.wait(EVALUATED_SECONDS)
+
+    def _ask(self, *, anew: bool = False) -> None:
+        """Which resources fit, and whether the leases of their services hold; ``anew``: also of those that are
+        known."""
+        with self._asking:
+            self._ask_once(anew)
+
+    def _ask_once(self, anew: bool) -> None:
+        solutions = self._client.sparql(self._query)
+        wanted = next((each for each in VARIABLES if solutions and each in solutions[0]), VARIABLES[0])
+        keys = sorted({each[wanted] for each in solutions if wanted in each})
+        found, problems = set(), {}
+        for each in self._client.sparql(_described(keys, wanted)) if keys else ():
+            why = self._refused(each)
+            if why is None:
+                found.add(Found(each["address"], each["service"], each["owner"]))
+            else:
+                problems[each["address"]] = why
+        if solutions and not any(wanted in each for each in solutions):
+            problems[self._settings.url] = f"The query has none of the variables {', '.join(VARIABLES)}."
+        services = {each.service for each in found}
+        with self._lock:
+            known = set() if anew else {each for each in services if self._leases.known(each)}
+        holding = known | {each for each in services - known if self._asked(self._client, each)}
+        with self._lock:
+            self._all = tuple(sorted(found))
+            self._leases.keep(holding)
+            self._note(problems)
+            self._tell()
+
+    def _refused(self, entry: Mapping[str, str]) -> str | None:
+        """Why the entry is not believed, or not asked."""
+        owners = {entry["owner"], entry["holder"]}
+        if not owners <= set(self._settings.publishers or ("",)):
+            return "It was published by somebody whom publishers does not list."
+        try:
+            allowed = any(within(entry["address"], each) for each in self._settings.allow)
+        except ValueError:
+            allowed = False
+        return None if allowed else "Its address is none of those that allow lists."
+
+    def _note(self, problems: Mapping[str, str]) -> None:
+        for address, why in problems.items():
+            if self.problems.get(address) != why:
+                log.warning("%s: %s", address, why)
+        self.problems = problems
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._dirty.set()
+        self._calls.cancel(CancelledError("The federation is closed."))
+        for each in self._threads:
+            each.join(PROMPT_SECONDS)
+        self._client.close()
+        self._prompt.close()
+
+
+def _described(keys: Sequence[str], wanted: str) -> str:
+    """The resources among the keys, or below them, or above them, with their services and owners."""
+    path = {
+        "resource": "FILTER(?resource = ?key)",
+        "table": "?key dct:isPartOf ?resource .",
+        "service": "?resource dct:isPartOf ?key .",
+    }[wanted]
+    values = " ".join(f"<{each}>" for each in keys if not set('<> "{}|\\^`') & set(each))
+    return f"""PREFIX : <urn:dai:registry:>
+PREFIX dct: <http://purl.org/dc/terms/>
+SELECT DISTINCT ?service ?owner ?holder ?address WHERE {{
+VALUES ?key {{ {values} }}
+?resource dct:isPartOf ?service ; :owner ?owner ; :address ?address ; :kind ?kind .
+?service a :Service ; :owner ?holder .
+FILTER(?kind IN ("database", "evaluator"))
+{path}
+}}"""
+
+
+class _Feed:
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __enter__(self) -> Reply:
+        return self._reply
+
+    def __exit__(self, *_: object) -> None:
+        self._reply.body.close()
+
+
+def _events(reply: Reply) -> Iterator[Mapping[str, Any]]:
+    """The data of server-sent events. UnreachableError at the end, or where the registry says that it fails."""
+    rest, kind = b"", ""
+    while piece := reply.body.read1():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.partition(b": ")
+            if name == b"event":
+                kind = value.decode()
+            elif name == b"data":
+                if kind == "error":
+                    raise UnreachableError("The registry ends its feed of changes.")
+                try:
+                    event = json.loads(value)
+                except ValueError as error:
+                    raise DataError("The registry tells of a change that is none.") from error
+                if isinstance(event, dict):
+                    yield event
+    raise UnreachableError("The registry has ended its feed of changes.")

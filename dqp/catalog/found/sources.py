@@ -1,0 +1,92 @@
+"""Sources of a federation that a registry names, and the aliases that they get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from dai.errors import DaiError
+from dqp.catalog.found.conditions import query_of
+from dqp.catalog.found.follower import Follower, Found
+from dqp.catalog.reflection import Reflection
+from dqp.catalog.sources import Credentials, Source, options_of, service_source
+from dqp.settings import LOOPBACK, FederationSettings, SourceSettings
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def alias_of(address: str) -> str:
+    """Of the resource at the address, whatever else there is: ``sky_data_example_org``, with the port where it is not
+    the usual one."""
+    parts = urlsplit(address)
+    base, _, name = parts.path.rpartition("/")
+    port = "" if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"_{parts.port}"
+    path = base.removesuffix("/resources")
+    text = re.sub(r"\W", "_", f"{unquote(name)}_{(parts.hostname or '').strip('.')}{port}{path}").lower()
+    return f"_{text}" if text[0].isdigit() else text
+
+
+class FoundSources:
+    """Keeps ``sources``, by alias, and the reflection's as the registry says. Thread-safe."""
+
+    def __init__(
+        self, settings: FederationSettings, sources: dict[str, Source], credentials: Credentials, reflection: Reflection
+    ) -> None:
+        assert settings.registry is not None
+        self._settings, self._registry, self._sources = settings, settings.registry, sources
+        self._credentials, self._reflection = credentials, reflection
+        self._configured = {each.casefold() for each in sources}
+        self._found: Mapping[str, Found] = {}
+        self._taken: Mapping[str, str] = {}
+        query = query_of(self._registry.find, "registry.find")
+        self._follower = Follower(self._registry, options_of(settings.tls), query, self._take)
+
+    def check(self) -> None:
+        self._follower.check()
+
+    def origin(self, alias: str) -> str | None:
+        """Where the source comes from; None for one of the configuration."""
+        found = self._found.get(alias)
+        if found is None:
+            return None
+        who = f", published by {found.publisher!r}" if found.publisher else ""
+        return f"{found.address}, from the registry {self._registry.url}{who}"
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        return {**self._follower.problems, **self._taken}
+
+    def _take(self, found: Sequence[Found]) -> None:
+        """One call at a time: the follower's lock is held."""
+        by_alias: dict[str, Found] = {}
+        taken = {}
+        for each in found:
+            alias = alias_of(each.address)
+            if alias in self._configured or alias in by_alias:
+                taken[each.address] = f"There is a source {alias!r} already."
+            else:
+                by_alias[alias] = each
+        for alias, each in by_alias.items():
+            known = self._sources.get(alias)
+            if known is None or known.address != each.address:
+                try:
+                    self._sources[alias] = self._source(alias, each.address)
+                except DaiError as error:
+                    taken[each.address] = error.detail or error.title
+        there = {alias: each for alias, each in by_alias.items() if alias in self._sources}
+        gone = self._found.keys() - there.keys()
+        self._found, self._taken = there, taken
+        self._reflection.follow([self._sources[alias] for alias in there])
+        for alias in gone:
+            # queries that run hold it, and nobody else then
+            self._sources.pop(alias, None)
+
+    def _source(self, alias: str, address: str) -> Source:
+        # at any port of this machine may be anybody: the token is for those who are listed
+        token = self._registry.source_token if self._registry.allow != LOOPBACK else None
+        asked = SourceSettings(alias=alias, url=address, token=token, ca=self._registry.ca)
+        return service_source(self._settings, asked, alias, address, self._credentials, alone=True)
+
+    def close(self) -> None:
+        self._follower.close()
