@@ -300,6 +300,10 @@ def parse(
     evaluators = plain.get("evaluators")
     if isinstance(evaluators, Mapping):
         plain["evaluators"] = (REGISTRY,)
+    elif REGISTRY in (evaluators or ()):
+        raise ConfigurationError(
+            f"{dot}evaluators: the registry needs a section.", hint=f"Set url in [{dot}evaluators]."
+        )
     if "evaluator_registry" in plain:
         raise ConfigurationError(f"{dot}evaluator_registry is no key.", hint=f"Set url in [{dot}evaluators].")
     if "replica_service" in plain:

@@ -32,7 +32,7 @@ from dai.config import (
 )
 from dai.config.identity import CertificateConfig, JwtConfig, KeyConfig, SignaturesConfig, SubjectConfig
 from dqp.execution.service_calls import Operation
-from dqp.settings import EvaluatorSettings, FederationSettings, ReplicaServiceSettings, SourceSettings
+from dqp.settings import EvaluatorSettings, FederationSettings, RegistrySettings, ReplicaServiceSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()
@@ -103,12 +103,17 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         pytest.param(_rows(SERVICE, "### `[telemetry]`"), _fields(TelemetryConfig), id="telemetry"),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of a federation"),
-            _fields(FederationSettings, "name", "base", "tls", "replica_service") | {"tls": None},
+            _fields(FederationSettings, "name", "base", "tls", "replica_service", "evaluator_registry") | {"tls": None},
             id="federations",
         ),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of a replica service"),
             _fields(ReplicaServiceSettings) | {"url": None, "services": None},
+            id="replica service",
+        ),
+        pytest.param(
+            _rows(FEDERATIONS, "#### Keys of `registry`"),
+            _fields(RegistrySettings) | {"url": None, "allow": None},
             id="replica service",
         ),
         pytest.param(

@@ -36,10 +36,12 @@ RUNTIMES = Table(
         "http": "dqp.runtimes.service:Service",
         "https": "dqp.runtimes.service:Service",
         "ray": "dqp.runtimes.ray:Ray",
+        "registry": "dqp.runtimes.found:FoundEvaluators",
     },
     extras={"ray": "ray"},
 )
-"""By the scheme of the addresses in a federation's ``evaluators``; ``local`` is all of its address."""
+"""By the scheme of the addresses in a federation's ``evaluators``; ``local`` is all of its address, and ``registry``
+stands for addresses that a registry names."""
 
 
 class Runtime(ABC):

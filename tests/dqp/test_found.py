@@ -14,15 +14,20 @@ import dqp
 from dai.api.server.serve import Background, background
 from dai.errors import ConfigurationError, DaiError, StatementError
 from dai.security.identity.tokens import new
+from dai.streams.cancellation import Cancellation
 from dqp.catalog.found.conditions import query_of
 from dqp.catalog.found.leases import Leases
 from dqp.catalog.found.sources import alias_of
+from dqp.coordinator import Coordinator
 from dqp.interfaces.lab import Lab
+from dqp.planning.distribution.spreading import Thresholds
+from dqp.runtimes.found import FoundEvaluators
 from dqp.settings import load
 from tests.api.conftest import configured
 from tests.processes import ServiceProcess, until
 
 pytestmark = pytest.mark.server
+ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 LEASE = 1.0
 """Of services that are to be lost."""
 
@@ -76,8 +81,17 @@ def publish(url: str, listed: Sequence[dict[str, Any]], headers: dict[str, str] 
     httpx.post(f"{url}/registry/entries", json=body, headers=headers).raise_for_status()
 
 
+def renewed(url: str, key: str, seconds: float) -> float:
+    """When the lease ends now, by the registry."""
+    answer = httpx.post(f"{url}/registry/leases", json={"keys": [key], "seconds": seconds})
+    return float(answer.raise_for_status().json()["expires"][key])
+
+
 def sources(lab: Lab) -> list[str]:
-    return sorted({each["source"] for each in lab.tables().to_pylist() if each["source"] is not None})
+    """As a plan would see them now."""
+    catalog = lab.coordinator.catalog
+    assert catalog.version >= 0
+    return sorted(catalog.sources)
 
 
 def counted(lab: Lab, alias: str) -> int:
@@ -96,7 +110,7 @@ def test_a_service_that_appears_is_a_source_until_its_lease_ends(registry: Backg
         with pytest.raises(StatementError, match="no source"):
             counted(lab, alias)
         publish(registry.url, entries(f"{sky.url}/resources/deep", "urn:s:deep", "Jy", seconds=600))
-        publish(registry.url, entries(address, seconds=LEASE))
+        publish(registry.url, entries(address, seconds=600))
         until(lambda: sources(lab) == [alias])
         assert counted(lab, alias) == 2
         (listed,) = lab.tables().to_pylist()
@@ -104,12 +118,11 @@ def test_a_service_that_appears_is_a_source_until_its_lease_ends(registry: Backg
         assert listed["units"] == [None, "mJy"]
         assert f"{alias} is {address}" in lab.explain(f"select * from {alias}.galaxies").text
         assert lab.sql(f"select flux from {alias}.galaxies").arrow().schema.field(0).metadata[b"unit"] == b"mJy"
-        # a lease that is renewed holds; renewals of others and changes elsewhere make no difference
-        expires = 0.0
+        # a lease that is renewed holds
         for _ in range(3):
-            renewed = httpx.post(f"{registry.url}/registry/leases", json={"keys": ["urn:s:sky"], "seconds": LEASE})
-            expires = renewed.raise_for_status().json()["expires"]["urn:s:sky"]
+            renewed(registry.url, "urn:s:sky", 500)
             assert counted(lab, alias) == 2
+        expires = renewed(registry.url, "urn:s:sky", LEASE)
         until(lambda: alias not in sources(lab))
         assert registry.service.registry is not None
         # no sooner than the registry says, but for what a request takes
@@ -132,8 +145,13 @@ def test_leases_decide_while_the_registry_is_away(sky: Background, tmp_path: Pat
     long, short = f"{sky.url}/resources/sky", f"{sky.url}/resources/deep"
     publish(registry.url, entries(long, "urn:s:long", seconds=600))
     with lab_of(registry.url) as lab:
-        publish(registry.url, entries(short, "urn:s:short", seconds=LEASE))
+        publish(registry.url, entries(short, "urn:s:short", seconds=600))
         until(lambda: sources(lab) == sorted([alias_of(long), alias_of(short)]))
+        renewed(registry.url, "urn:s:short", 2 * LEASE)
+        publish(registry.url, entries("http://127.0.0.1:1/resources/none", "urn:s:none", seconds=600))
+        until(lambda: alias_of("http://127.0.0.1:1/resources/none") in sources(lab))
+        httpx.delete(f"{registry.url}/registry/entries", params={"key": "urn:s:none"}).raise_for_status()
+        until(lambda: alias_of("http://127.0.0.1:1/resources/none") not in sources(lab))
         registry.kill()
         until(lambda: sources(lab) == [alias_of(long)])
         assert counted(lab, alias_of(long)) == 2
@@ -175,6 +193,37 @@ def test_a_service_that_is_killed_leaves_and_comes_back(registry: Background, tm
         until(lambda: counted_or_none(lab, alias) == 2)
         assert service.stop() == 0
         until(lambda: sources(lab) == [])
+
+
+def test_evaluators_come_and_go(registry: Background, sky: Background, tmp_path: Path) -> None:
+    """Without any a query runs here."""
+    service = ServiceProcess(tmp_path / "evaluator", {}, roles={"evaluator": "memory_bytes = 500_000_000"}, workers=1)
+    service.more = f'[registry]\nurl = "{registry.url}"\naddress = "{service.url}"\nlease_seconds = {LEASE}\n'
+    settings = load(
+        {
+            "sources": {each: f"{sky.url}/resources/{each}" for each in ("sky", "deep")},
+            "evaluators": {"url": registry.url},
+        }
+    )
+    with closing(Coordinator(settings)) as coordinator:
+        runtime = coordinator.runtime
+        assert isinstance(runtime, FoundEvaluators)
+        runtime._thresholds = ALWAYS
+
+        def ran() -> str:
+            sql = "select count(*) from sky.galaxies s join deep.galaxies d on s.id = d.id"
+            with coordinator.query(sql, cancellation=Cancellation()) as stream:
+                assert next(stream).column(0).to_pylist() == [2]
+            return coordinator.explain(sql).text
+
+        assert service.url not in ran()
+        service.start()
+        until(lambda: runtime.evaluators)
+        assert [each.name for each in runtime.evaluators] == [service.url]
+        assert service.url in ran()
+        service.kill()
+        until(lambda: not runtime.evaluators)
+        assert service.url not in ran()
 
 
 def test_strangers_are_not_believed_and_nothing_else_is_asked(sky: Background, tmp_path: Path) -> None:

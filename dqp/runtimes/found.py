@@ -1,0 +1,67 @@
+"""Evaluators that a registry names: they come and go with the leases of their services. Without any, queries run
+here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dai.errors import DaiError
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Operator
+from dqp.catalog.found.conditions import query_of
+from dqp.catalog.found.follower import Follower, Found
+from dqp.catalog.sources import options_of
+from dqp.execution.readings import Readings
+from dqp.planning.context import Context
+from dqp.planning.distribution.placement import Placement
+from dqp.runtimes.attempt import Evaluator
+from dqp.runtimes.local import Local, Query
+from dqp.runtimes.service import Service, ServiceEvaluator
+from dqp.settings import FederationSettings
+
+log = logging.getLogger("dqp.registry")
+
+
+class FoundEvaluators(Service):
+    """Of the settings' ``evaluator_registry``."""
+
+    def join(self, settings: FederationSettings) -> Sequence[ServiceEvaluator]:
+        registry = settings.evaluator_registry
+        assert registry is not None
+        self._by_address: dict[str, ServiceEvaluator] = {}
+        query = query_of(registry.find, "evaluators.find", evaluators=True)
+        self._follower = Follower(registry, options_of(settings.tls), query, self._take)
+        return ()
+
+    def _take(self, found: Sequence[Found]) -> None:
+        """One call at a time. What runs on those that are gone goes on."""
+        evaluators = {}
+        for each in found:
+            known = self._by_address.get(each.address)
+            try:
+                one = replace(self._settings, evaluators=(each.address,))
+                evaluators[each.address] = known or super().join(one)[0]
+            except DaiError as error:
+                log.warning("The evaluator %s is not asked: %s", each.address, error.detail or error.title)
+        self._by_address = evaluators
+
+    @property
+    def evaluators(self) -> Sequence[Evaluator]:
+        self._follower.check()
+        return tuple(self._by_address.values())
+
+    @evaluators.setter
+    def evaluators(self, _: Sequence[Evaluator]) -> None:
+        """The registry says which they are."""
+
+    def _placed(self, tree: Operator, context: Context) -> Placement:
+        return super()._placed(tree, context) if self.evaluators else Local._placed(self, tree, context)
+
+    def _begun(self, query: Query, readings: Readings) -> Stream:
+        return super()._begun(query, readings) if self.evaluators else Local._begun(self, query, readings)
+
+    def close(self) -> None:
+        self._follower.close()
+        super().close()
