@@ -58,7 +58,23 @@ def add(commands: Any) -> None:
     attribute.add_argument("value", nargs="?")
     attribute.add_argument("--type", choices=("date", "float", "int", "string"), default="string")
     attribute.add_argument("--target", action="store_true", help="the name is a target")
+    attribute.add_argument("--remove", action="store_true", help="take the attribute from the name")
     attribute.set_defaults(run=run_attribute)
+    exists = actions.add_parser("exists", help="which of some names are there")
+    exists.add_argument("names", nargs="+", metavar="NAME")
+    exists.add_argument("--target", action="store_true", help="the names are targets")
+    exists.set_defaults(run=run_exists)
+    search = actions.add_parser("search", help="the names that have an attribute, or have it so")
+    search.add_argument("name", metavar="ATTRIBUTE")
+    search.add_argument("operator", nargs="?", default="all", help="all, eq, ne, gt, ge, lt, le, between, like")
+    search.add_argument("values", nargs="*", metavar="VALUE", help="between takes two; like a pattern with * and ?")
+    search.add_argument("--target", action="store_true", help="the names are targets")
+    search.set_defaults(run=run_search)
+    undefine = actions.add_parser("undefine", help="remove an attribute that no name has")
+    undefine.add_argument("name", metavar="ATTRIBUTE")
+    undefine.add_argument("--clear", action="store_true", help="also from the names that have it")
+    undefine.add_argument("--target", action="store_true", help="the names are targets")
+    undefine.set_defaults(run=run_undefine)
     indexes = actions.add_parser("indexes", help="which indexes this catalog tells its names; or one more, or one less")
     indexes.add_argument("--tell", metavar="URL")
     indexes.add_argument("--filter", action="store_true", help="with --tell: a filter in the place of names")
@@ -150,7 +166,12 @@ def run_rename(arguments: argparse.Namespace) -> int:
 
 
 def run_attribute(arguments: argparse.Namespace) -> int:
-    server, of = _server(arguments), "target" if arguments.target else "logical"
+    server, of = _server(arguments), _of(arguments)
+    if arguments.remove:
+        removed = {"values": [{"of": of, "key": arguments.key, "name": arguments.name}]}
+        if arguments.name is None or arguments.value is not None:
+            raise UsageError("`dai replicas attribute --remove` takes a name and an attribute.")
+        return _told(server.ask("POST", "/values/delete", removed))
     if arguments.value is None:
         asked = {"of": of, "key": arguments.key} | ({"name": arguments.name} if arguments.name else {})
         rows = [
@@ -164,6 +185,38 @@ def run_attribute(arguments: argparse.Namespace) -> int:
         "of": of, "key": arguments.key, "name": arguments.name, "type": arguments.type, "value": arguments.value,
     }  # fmt: skip
     return _told(server.ask("POST", "/values", {"values": [value]}, mode="put"))
+
+
+def _of(arguments: argparse.Namespace) -> str:
+    return "target" if arguments.target else "logical"
+
+
+def run_exists(arguments: argparse.Namespace) -> int:
+    asked = {"of": _of(arguments), "names": arguments.names}
+    missing = _server(arguments).ask("POST", "/mappings/query", asked)["missing"]
+    for each in arguments.names:
+        print(f"{each}: {'missing' if each in missing else 'there'}")
+    return FAILED if missing else OK
+
+
+def run_search(arguments: argparse.Namespace) -> int:
+    server = _server(arguments)
+    asked = {"of": _of(arguments), "name": arguments.name, "operator": arguments.operator, "limit": str(PORTION)}
+    asked |= dict(zip(("value", "value2"), arguments.values, strict=False))
+    rows: list[list[str]] = []
+    offset: int | None = 0
+    while offset is not None:
+        answer = server.ask("GET", "/values/search", **asked, offset=str(offset))
+        rows += [[each["key"], each["type"], str(each["value"])] for each in answer["values"]]
+        offset = answer["next"]
+    for line in lines(["name", "type", "value"], rows):
+        print(line)
+    return OK
+
+
+def run_undefine(arguments: argparse.Namespace) -> int:
+    asked = {"of": _of(arguments), "name": arguments.name, "clear": "true" if arguments.clear else "false"}
+    return _told(_server(arguments).ask("DELETE", "/attributes", **asked))
 
 
 def _told(answer: Any) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -18,6 +19,7 @@ from dai.config import ReplicasConfig
 from dai.errors import ConflictError, DaiError, LimitError
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.operations import Index
+from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.index import ReplicaIndex, Update
 from dai.replicas.updates import Told, Updates
@@ -28,6 +30,13 @@ ARROW = "application/vnd.apache.arrow.stream"
 FILTER = "application/octet-stream"
 PORTION_NAMES = 50_000
 """Names in one request to an index."""
+CHANGEABLE: Mapping[str, tuple[str, Callable[[str], float]]] = {
+    "update_buftime": ("change_seconds", float),
+    "update_factor": ("changes", int),
+    "rli_expire_int": ("update_seconds", float),
+}
+"""What callers may change: the name of the protocol, the key of the configuration, and how it is read."""
+MOST_SECONDS = 10_000_000
 _PENDING_SECONDS = 120.0
 _MOST_PENDING = 64
 
@@ -80,6 +89,23 @@ class Replicas:
             "update_factor": f"{settings.changes}",
             "rli_expire_int": f"{settings.update_seconds:g}",
         }
+
+    def configure(self, name: str, value: str) -> None:
+        """Changes what ``configuration`` says until the server ends. Refused for what callers may not change."""
+        if name not in self.configuration():
+            raise Refused(Code.BADARG, name)
+        if name not in CHANGEABLE:
+            raise Refused(Code.UNSUPPORTED, f"{name} is set in the configuration of the server")
+        key, type = CHANGEABLE[name]
+        try:
+            number = type(value)
+        except ValueError:
+            raise Refused(Code.BADARG, f"{value[:40]!r} is no number") from None
+        if not 0 < number < MOST_SECONDS:
+            raise Refused(Code.BADARG, f"{value[:40]!r} is out of range")
+        with self._lock:
+            self.settings = dataclasses.replace(self.settings, **{key: number})
+            self._updates.configure(self.settings)
 
     # An update that arrives in portions
 

@@ -111,6 +111,12 @@ class Updates:
             self._due.clear()
             self._condition.notify()
 
+    def configure(self, settings: ReplicasConfig) -> None:
+        """Other periods."""
+        with self._condition:
+            self._settings = settings
+            self._condition.notify()
+
     def targets(self) -> list[Index]:
         flags = FILTERED if self._settings.filters else 0
         own = [Index(url, flags) for url in self._settings.indexes]

@@ -39,6 +39,14 @@ def test_verbs(located: Background, rpc: RpcClient, capsys: pytest.CaptureFixtur
     assert run("attribute", "renamed", "rows", "5", "--type", "int") == (0, "", "")
     assert run("attribute", "renamed", "rows", "6", "--type", "int") == (0, "", "")
     assert run("attribute", "renamed")[1].split()[-3:] == ["rows", "int", "6"]
+    assert run("search", "rows", "between", "6", "7")[1].split()[-3:] == ["renamed", "int", "6"]
+    assert len(run("search", "rows", "lt", "6")[1].splitlines()) == 2
+    assert run("exists", "renamed", "none") == (1, "renamed: there\nnone: missing\n", "")
+    assert run("exists", "t1", "--target") == (0, "t1: there\n", "")
+    assert run("undefine", "rows")[0] == 1
+    assert run("attribute", "renamed", "rows", "--remove") == (0, "", "")
+    assert run("undefine", "rows") == (0, "", "")
+    assert run("search", "rows")[0] == 1
     assert run("delete", "renamed", "pfn")[0] == 0
     assert "mappings of the catalog" in run("status")[1]
     assert run("indexes", "--tell", "https://index.example.org")[1].split()[-2:] == [

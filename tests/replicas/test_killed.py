@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,14 +19,17 @@ CHANGING = """
 import json, sys
 from dai.replicas.catalog import operations
 from dai.replicas.catalog.catalog import Catalog
+from dai.replicas.catalog.operations import Attribute, Value
 
 catalog = Catalog(sys.argv[1])
+catalog.change(operations.define, [Attribute("step", 0, "int")])
 for step in range(100_000):
     name = f"n{step}"
     for operation, items in (
         ("create", [(name, "a")]),
         ("add", [(name, "b")]),
         ("create", [(f"{name}-{at}", "bulk") for at in range(500)]),
+        ("put_values", [Value(f"{name}-{at}", 0, "step", "int", step) for at in range(499)]),
         ("rename_logical", [(name, f"r{step}")]),
         ("delete", [(f"{name}-{at}", "bulk") for at in range(0, 500, 2)]),
     ):
@@ -35,14 +39,23 @@ for step in range(100_000):
 """
 
 
-def applied(mapped: set[tuple[str, str]], operation: str, items: list[list[str]]) -> set[tuple[str, str]]:
+State = tuple[set[tuple[str, str]], dict[str, int]]
+"""Mappings, and the attribute of logical names."""
+
+
+def applied(state: State, operation: str, items: list[list[Any]]) -> State:
+    mapped, valued = state
+    if operation == "put_values":
+        return mapped, valued | {each[0]: each[4] for each in items}
     pairs = {(left, right) for left, right in items}
     if operation == "delete":
-        return mapped - pairs
+        left = mapped - pairs
+        names = {logical for logical, _ in left}
+        return left, {name: value for name, value in valued.items() if name in names}
     if operation == "rename_logical":
-        names = dict(pairs)
-        return {(names.get(logical, logical), target) for logical, target in mapped}
-    return mapped | pairs
+        renamed = dict(pairs)
+        return {(renamed.get(logical, logical), target) for logical, target in mapped}, valued
+    return mapped | pairs, valued
 
 
 def killed(location: str, after: int) -> list[str]:
@@ -63,19 +76,21 @@ def test_what_was_acknowledged_is_there(tmp_path: Path, batch: int) -> None:
         # within each operation, and right after it
         said = killed(location, 1 + batch * AT_ONCE + at)
         complete = [line for line in said if line.endswith("\n")]
-        mapped: set[tuple[str, str]] = set()
-        begun: tuple[str, list[list[str]]] | None = None
+        state: State = (set(), {})
+        begun: tuple[str, list[list[Any]]] | None = None
         for line in complete:
             if line == "done\n":
                 assert begun is not None
-                mapped, begun = applied(mapped, *begun), None
+                state, begun = applied(state, *begun), None
             else:
                 operation, items = json.loads(line)
                 begun = operation, items
-        possible = [mapped] if begun is None else [mapped, applied(mapped, *begun)]
+        possible = [state] if begun is None else [state, applied(state, *begun)]
         catalog = Catalog(location)
         try:
-            there = {pair for page in catalog.pages(LOGICAL, "%") for pair in page}
+            mapped = {pair for page in catalog.pages(LOGICAL, "%") for pair in page}
+            values = catalog.search(LOGICAL, "step", "all", []) if complete else []
+            there = mapped, {each.key: each.value for each in values}
         finally:
             catalog.close()
         assert there in possible, f"after {len(complete)} lines"

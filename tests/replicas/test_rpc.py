@@ -164,6 +164,13 @@ def test_statistics_and_configuration(rpc: RpcClient) -> None:
     assert ("lrc_server", "true") in rpc.lists(2, "get_configuration", "")
     assert rpc.lists(2, "get_configuration", "myurl") == [("myurl", "rlsn://here")]
     assert rpc.call("set_configuration", "myurl", "x") == 26
+    for name, value, other in (("update_buftime", "0.04", "0.05"), ("update_factor", "7", "100")):
+        assert rpc.call("set_configuration", name, value) == 0
+        assert rpc.lists(2, "get_configuration", name) == [(name, value)]
+        for wrong in ("0", "x", "-1", "nan", "1e99"):
+            assert rpc.call("set_configuration", name, wrong) == 6
+        assert rpc.call("set_configuration", name, other) == 0
+    assert rpc.call("set_configuration", "none", "1") == 6
     assert rpc.call("admin", "0") == 0
     assert rpc.call("admin", "1") == 26, "a caller cannot stop the server"
 

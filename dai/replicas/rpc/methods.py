@@ -413,7 +413,8 @@ def _configuration(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
 
 
 def _configure(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
-    raise Refused(Code.UNSUPPORTED, "the configuration is a file of the server")
+    rpc.replicas.configure(*before)
+    return []
 
 
 def _administer(rpc: Rpc, before: list[str], items: list[list[str]]) -> Any:
