@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
@@ -96,9 +97,9 @@ class Replicas:
             raise Refused(Code.BADARG, name)
         if name not in CHANGEABLE:
             raise Refused(Code.UNSUPPORTED, f"{name} is set in the configuration of the server")
-        key, type = CHANGEABLE[name]
+        key, read = CHANGEABLE[name]
         try:
-            number = type(value)
+            number: Any = read(value)
         except ValueError:
             raise Refused(Code.BADARG, f"{value[:40]!r} is no number") from None
         if not 0 < number < MOST_SECONDS:
