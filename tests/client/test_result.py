@@ -196,7 +196,14 @@ def test_the_suffix_of_a_file_says_its_form(tmp_path: Path, form: str, suffix: s
     assert table["name"].to_pylist() == TABLE["name"].to_pylist()
 
 
-FIRST_BYTES = {"arrow": b"\xff" * 4, "parquet": b"PAR1", "webrowset": b"<?xm", "csv": b"id,n", "json": b'{"id'}
+FIRST_BYTES = {
+    "arrow": b"\xff" * 4,
+    "parquet": b"PAR1",
+    "webrowset": b"<?xm",
+    "csv": b"id,n",
+    "json": b'{"id',
+    "votable": b"<VOT",
+}
 
 
 @pytest.mark.parametrize("name", ["x.xlsx", "x.gz", "x.csv.bz2", "x.txt.gz"])
