@@ -217,9 +217,9 @@ def test_a_certificate_that_changes(
             assert next(stream).num_rows == 10
             late = Ticket("late", 1, "f", 0, new_token())
             port.expect("late", 1)
-            waits = pool.submit(read, port, tls_of(authority), late)
             both = authority / "both.pem"
             both.write_bytes((authority / "nodes.pem").read_bytes() + (authority / "strangers.pem").read_bytes())
+            waits = pool.submit(read, port, tls_of(authority, ca=both), late)
             stop = threading.Event()
 
             def come() -> int:

@@ -43,7 +43,7 @@ OPERATIONS: dict[tuple[str, str], tuple[set[str], dict[str, Any]]] = {
     ("GET", "/webhooks"): (READ, {}),
     ("POST", "/webhooks"): (WRITE, {"json": {"url": "http://127.0.0.1:9/hook"}}),
     ("DELETE", "/webhooks"): (OWN, {"params": {"id": "hers"}}),
-    ("GET", "/uddi/xml.xsd"): (READ, {}),
+    ("GET", "/uddi/schemas/xml.xsd"): (READ, {}),
     ("GET", "/uddi/{part}"): (READ, {}),
     ("POST", "/uddi/{part}"): (OWN, {"content": UDDI, "headers": {"Content-Type": "text/xml"}}),
 }

@@ -90,9 +90,9 @@ class JobDescription(BaseModel):
 
     id: str
     phase: str
-    label: str | Unsaid = None
-    sql: str | Unsaid = Field(None, description="the beginning of its first statement")
-    progress: float | Unsaid = Field(None, description="from 0 to 1, about, where it is known")
+    label: str | None = None
+    sql: str | None = Field(None, description="the beginning of its first statement")
+    progress: float | None = Field(None, description="from 0 to 1, about, where it is known")
     activities: list[Activity] | Unsaid = None
 
 

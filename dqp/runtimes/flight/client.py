@@ -129,15 +129,18 @@ def reached(
     )
 
 
+_NOT_BEGUN = (flight.FlightUnavailableError, flight.FlightCancelledError)
+
+
 def _listening(call: Callable[[], T], tls: TlsSettings | None) -> T:
     """Calls again while nobody answers, for as long as a port needs to take a new certificate: it ends no call that it
-    has begun, so what failed was not begun."""
+    has begun, and cancels those that it was about to begin; so what failed was not begun."""
     deadline = time.monotonic() + REOPENS
     while True:
         try:
             return call()
         except EvaluatorLostError as error:
-            away = isinstance(error.__cause__, flight.FlightUnavailableError) and not why(error.__cause__)
+            away = isinstance(error.__cause__, _NOT_BEGUN) and not why(error.__cause__)
             if tls is None or not away or time.monotonic() >= deadline:
                 raise
             time.sleep(_AGAIN)

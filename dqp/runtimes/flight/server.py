@@ -269,6 +269,8 @@ class FlightPort:
                 except (OSError, pa.ArrowException) as error:
                     log.error("exchanges cannot be offered with the new certificate yet", exc_info=error)
                     self._closed.wait(_LOOK)
+                    with suppress(DaiError, OSError):  # the files may have been read between two changes
+                        arguments = usable(tls)
                 else:
                     log.info("the certificate of exchanges was read again")
                     break

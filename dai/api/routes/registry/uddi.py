@@ -28,7 +28,7 @@ router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 
 
 @router.get(
-    "/uddi/xml.xsd",
+    "/uddi/schemas/xml.xsd",
     summary="The schema of xml:lang, which the WSDLs import",
     response_class=Response,
     responses=answers(NotFoundError, DeniedError, ok={200: {"content": {XML: {}}}}),

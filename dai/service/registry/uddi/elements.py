@@ -147,7 +147,7 @@ class Vocabulary:
         lines += [f'<xs:import namespace="{other.namespace}"/>' for other in self.others]
         if any("lang" in each.attributes for each in self.elements.values()):
             # with its schema beside it: no client has to fetch that from elsewhere
-            lines.append(f'<xs:import namespace="{_XML[1:-1]}" schemaLocation="xml.xsd"/>')
+            lines.append(f'<xs:import namespace="{_XML[1:-1]}" schemaLocation="schemas/xml.xsd"/>')
         own = {name for each in self.elements.values() for name in each.attributes if name[0] == ":"}
         lines += [f'<xs:attribute name="{each[1:]}" type="xs:string"/>' for each in sorted(own)]
         bare = {child for each in self.elements.values() for child in each.children if ":" not in child}
