@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,6 @@ class _Live:
     """Ends the request of the job."""
     running: Running | None = None
     aborted: bool = False
-    listeners: set[Callable[[], None]] = field(default_factory=set)
 
 
 def document_limits(limits: LimitsConfig) -> DocumentLimits:
@@ -164,6 +163,7 @@ class Jobs:
         self._config_of = config_of or (lambda resource: Config(limits=limits))
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
+        self._listeners: dict[str, set[Callable[[], None]]] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
         self._quotas, self._audit = quotas or Quotas(QuotasConfig(), store), audit or Audit(None)
         self._traced = traced or _handed_on
@@ -258,6 +258,7 @@ class Jobs:
             except BusyError:
                 self.store.change(queued, {QUEUED}, phase=PENDING)
                 raise
+        self._call(id)
         return queued
 
     def abort(self, id: str) -> Job:
@@ -325,15 +326,15 @@ class Jobs:
 
     @contextmanager
     def listening(self, id: str, listener: Callable[[], None]) -> Iterator[None]:
-        """A context in which ``listener`` is called, from any thread, when the phase of the job changes."""
-        live = self._live.get(id)
-        if live is not None:
-            live.listeners.add(listener)
+        """A context in which ``listener`` is called, from any thread, when the phase of the job changes. Contexts begin
+        and end in one thread."""
+        self._listeners.setdefault(id, set()).add(listener)
         try:
             yield
         finally:
-            if live is not None:
-                live.listeners.discard(listener)
+            self._listeners[id].discard(listener)
+            if not self._listeners[id]:
+                del self._listeners[id]
 
     def counts(self) -> tuple[int, int]:
         """The numbers of running and of queued jobs."""
@@ -409,6 +410,7 @@ class Jobs:
                     self._live.pop(job.id, None)
                 self._taken.add(-1)
                 self._release(live)
+                self._call(job.id)
 
         most = self._config_of(job.resource).limits.resource_jobs
         # it counts itself: of two that come at once in two processes both may be refused, but never both taken
@@ -450,7 +452,6 @@ class Jobs:
         if live.perform.session is not None and live.perform.session.end:
             self.sessions.end(live.session)
         holding.close()
-        self._call(live)
 
     def _stopped(self, job: Job, why: str) -> Job | None:
         """Cancels a job. One that has not started ends at once, but keeps its place in the queue until a worker takes
@@ -464,8 +465,7 @@ class Jobs:
             if changed is not None:
                 live.request.error = live.cancellation.cause
                 self._release(live)
-            else:
-                self._call(live)
+        self._call(job.id)
         return changed
 
     def _work(self, job: Job, live: _Live) -> None:
@@ -481,7 +481,7 @@ class Jobs:
             seconds = self._config_of(job.resource).limits.execution_seconds
             with self._in_time(live, seconds), Running(live.perform, self._environment(job, live)) as running:
                 live.running = running
-                self._call(live)
+                self._call(job.id)
                 running.open()
                 outputs = self._collect(job, running, live.cancellation)
                 running.raise_cause()
@@ -649,6 +649,7 @@ class Jobs:
                 self._interrupted(job, cause)
             live.request.error = cause
             self._release(live)
+            self._call(id)
         self._workers.shutdown(wait=True)
 
     def _await_all(self, seconds: float) -> None:
@@ -669,6 +670,6 @@ class Jobs:
             return job
         return dataclasses.replace(job, activities=[report_values(each) for each in live.running.reports()])
 
-    def _call(self, live: _Live) -> None:
-        for listener in list(live.listeners):
+    def _call(self, id: str) -> None:
+        for listener in list(self._listeners.get(id, ())):
             listener()
