@@ -37,7 +37,7 @@ _KEYRING = "dai"
 """The name of the service in a keyring."""
 
 
-def options_for(address: str, given: Mapping[str, Any], profile: str | None = None) -> dict[str, Any]:
+def options_for(address: str, arguments: Mapping[str, Any], profile: str | None = None) -> dict[str, Any]:
     """The options of a call for an address, with what it does not say. ConfigurationError for a profile that there is
     not, or that is not for this address."""
     known = _profiles()
@@ -50,7 +50,7 @@ def options_for(address: str, given: Mapping[str, Any], profile: str | None = No
     fitting = named or next((name for name, each in known.items() if _below(address, str(each.get("url", "")))), None)
     environment = from_environment()
     own = {} if fitting is None else _options(fitting, known[fitting])
-    sources = (given, own, environment) if named is not None else (given, environment, own)
+    sources = (arguments, own, environment) if named is not None else (arguments, environment, own)
     options: dict[str, Any] = {}
     for each in sources:
         is_known = bool(_WHO & {name for name, value in options.items() if value is not None})

@@ -90,8 +90,8 @@ class RegistryClient:
         """The solutions of a query."""
         answer = self._members(self.ask("POST", "/sparql", query, SOLUTIONS))
         try:
-            found = answer["results"]["bindings"]
-            return [{name: str(value["value"]) for name, value in each.items()} for each in found]
+            bindings = answer["results"]["bindings"]
+            return [{name: str(value["value"]) for name, value in each.items()} for each in bindings]
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError("The registry answers, but not with solutions.", hint="Ask SELECT.") from error
 

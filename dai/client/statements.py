@@ -73,8 +73,8 @@ def arguments(values: Sequence[Any], named: Mapping[str, Any]) -> Parameters:
 
 def is_json(parameters: Parameters) -> bool:
     """Whether JSON has the types of all values."""
-    given = parameters.values() if isinstance(parameters, Mapping) else parameters
-    return all(isinstance(each, JSON_TYPES) for value in given for each in (value if type(value) is list else (value,)))
+    values = parameters.values() if isinstance(parameters, Mapping) else parameters
+    return all(isinstance(one, JSON_TYPES) for value in values for one in (value if type(value) is list else (value,)))
 
 
 def query(sql: str, parameters: Parameters) -> bytes:
@@ -138,9 +138,9 @@ def inserted(result: bytes) -> tuple[int, Any]:
 
 
 def _text(tag: str, text: str) -> ElementTree.Element:
-    if found := _NOT_XML.search(text):
+    if character := _NOT_XML.search(text):
         raise DataError(
-            f"The statement has the character U+{ord(found.group()):04X}, which cannot be sent.",
+            f"The statement has the character U+{ord(character.group()):04X}, which cannot be sent.",
             hint="Make it a parameter.",
         )
     return element(tag, text)
@@ -203,16 +203,16 @@ def plain(value: Any) -> Any:
     return [None if missing and isinstance(each, float) and each != each else plain(each) for each in converted]
 
 
-def parameters_of(given: Any) -> Parameters:
+def parameters_of(parameters: Any) -> Parameters:
     """A row of values, in order or by name. ParameterError for what is none."""
-    if isinstance(given, Mapping):
-        return {str(name): plain(value) for name, value in given.items()}
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+    if isinstance(parameters, Mapping):
+        return {str(name): plain(value) for name, value in parameters.items()}
+    if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence):
         raise ParameterError(
-            f"Parameters are a sequence of values or a mapping of names to values, not {type(given).__name__}.",
+            f"Parameters are a sequence of values or a mapping of names to values, not {type(parameters).__name__}.",
             hint="Each ? in the statement stands for the next of them: execute('… where id = ?', (7,)).",
         )
-    return [plain(each) for each in given]
+    return [plain(each) for each in parameters]
 
 
 # --- Changes --------------------------------------------------------------------------------------------------------

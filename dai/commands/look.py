@@ -44,13 +44,13 @@ def run_find(arguments: argparse.Namespace) -> int:
     if arguments.text is None and not meanings:
         raise UsageError("Find what?", hint='dai find "galaxies with redshift", or dai find --unit mJy')
     client = RegistryClient(arguments.server, identity(arguments.server))
-    found = client.find(arguments.text, arguments.kind, arguments.limit, **meanings)
+    hits = client.find(arguments.text, arguments.kind, arguments.limit, **meanings)
     client.close()
-    for each in found:
+    for each in hits:
         print(f"{each.kind} {each.name}  {each.key}")
         for reason in each.reasons:
             print(f"    {reason}")
-    return OK if found else FAILED
+    return OK if hits else FAILED
 
 
 def run_resources(arguments: argparse.Namespace) -> int:

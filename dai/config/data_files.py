@@ -92,19 +92,19 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
     place = Path(path)
     if not place.is_dir():
         return [(_stem(path), (path,))]
-    found: list[tuple[str, tuple[str, ...]]] = []
+    tables: list[tuple[str, tuple[str, ...]]] = []
     for each in sorted(place.iterdir()):
         if each.name.startswith((".", "_")):
             continue
         if each.is_file() and form_of(each.name):
-            found.append((_stem(each.name), (str(each),)))
+            tables.append((_stem(each.name), (str(each),)))
         elif each.is_dir():
             suffixes = {file.suffix for file in each.rglob("*") if file.is_file() and form_of(file.name)}
             if suffixes:
-                found.append((each.name, tuple(f"{each}/**/*{suffix}" for suffix in sorted(suffixes))))
-    if not found:
+                tables.append((each.name, tuple(f"{each}/**/*{suffix}" for suffix in sorted(suffixes))))
+    if not tables:
         raise ConfigurationError(f"{where}: the folder {_shown(path, base)} has no files with tables.")
-    return found
+    return tables
 
 
 def _absolute(path: str, base: Path) -> str:

@@ -215,9 +215,9 @@ class Feed:
         """The frame of a block for whoever has the context; made once for all of them."""
         if published.compressed is None:
             block, context = Block(published.payload, published.rows), context_of(self.static)
-            made = framed(context, self.id, published.number, block, self.static, whole=False, compressed=True)
-            smaller = len(made.payload) < len(published.payload)
-            published.compressed = bytes(made) if smaller else published.frame
+            frame = framed(context, self.id, published.number, block, self.static, whole=False, compressed=True)
+            smaller = len(frame.payload) < len(published.payload)
+            published.compressed = bytes(frame) if smaller else published.frame
         return published.compressed
 
     def document(self, blocks: Sequence[Published]) -> bytes:

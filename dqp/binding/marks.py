@@ -71,9 +71,9 @@ def marked(statement: Statement, texts: Mapping[str, str]) -> tuple[Token, ...] 
 def settled(query: exp.Expression, marks: int) -> bool:
     """Whether all marked literals are where that is allowed; ``marks``: their number. Afterwards they have their own
     texts again, and their places if so."""
-    found = [each for each in query.find_all(exp.Literal) if _MARK in each.this]
-    allowed = len(found) == marks and all(map(_decides_nothing, found))
-    for each in found:
+    marked = [each for each in query.find_all(exp.Literal) if _MARK in each.this]
+    allowed = len(marked) == marks and all(map(_decides_nothing, marked))
+    for each in marked:
         text, _, place = each.this.partition(_MARK)
         each.set("this", text)
         each.set(PLACE, place if allowed else None)

@@ -178,8 +178,8 @@ class Catalog:
         the sources that were asked), and views that are wrong."""
         copies = {} if self._copies is None else self._copies.problems()
         known = {name: why for name, why in self._reflection.problems().items() if "@" not in name}
-        found = {} if self._found is None else self._found.problems
-        return {**known, **found, **self._replicas.problems(), **copies, **self._broken}
+        refused = {} if self._found is None else self._found.problems
+        return {**known, **refused, **self._replicas.problems(), **copies, **self._broken}
 
     @property
     def away(self) -> Mapping[str, str]:

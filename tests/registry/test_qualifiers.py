@@ -43,7 +43,7 @@ def references(said: Iterable[tuple[str, str]]) -> tuple[Reference, ...]:
 
 def found(mirror: Mirror, kind: str, qualifiers: tuple[str, ...], **asked: Any) -> list[str]:
     said = {"findQualifiers": {"findQualifier": list(qualifiers)}, **asked}
-    return [each.key for each in Search(mirror, Caller("a"), kind, said).found()]
+    return [each.key for each in Search(mirror, Caller("a"), kind, said).matching()]
 
 
 def ordered(entries: list[Entry], keys: list[str], qualifiers: tuple[str, ...]) -> bool:

@@ -117,19 +117,19 @@ class Following(Response):
     async def _step(self, send: Send) -> bool:
         """Sends what is there; True at the end of the feed."""
         while True:
-            found = self._feed.since(self._number, 1000, PIECE)
+            retained = self._feed.since(self._number, 1000, PIECE)
             parts = []
-            if found.lost:
-                parts.append(self._form.lost(self._feed, self._number, found.lost))
-            for each in found.blocks:
+            if retained.lost:
+                parts.append(self._form.lost(self._feed, self._number, retained.lost))
+            for each in retained.blocks:
                 parts.append(self._form.block(self._feed, each, self._begun))
                 self._begun = True
-            self._number += found.lost + len(found.blocks)
-            self._access.rows += sum(each.rows for each in found.blocks)
+            self._number += retained.lost + len(retained.blocks)
+            self._access.rows += sum(each.rows for each in retained.blocks)
             if parts:
-                await self._sent(send, b"".join(parts), found.blocks)
-            if found.ended or not parts:
-                return found.ended
+                await self._sent(send, b"".join(parts), retained.blocks)
+            if retained.ended or not parts:
+                return retained.ended
 
     async def _sent(self, send: Send, data: bytes, blocks: Sequence[Published]) -> None:
         """TruncatedError where the reader takes nothing for too long, or the feed has dropped what is left of it."""

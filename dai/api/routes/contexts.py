@@ -78,8 +78,8 @@ class ContextList(BaseModel):
 @router.get("", summary="The contexts and documents, the newest first", response_model=ContextList, responses=answers())
 async def list_contexts(service: TheService, caller: TheCaller) -> Response:
     """At most 1,000, without their parents."""
-    found = await _read(service, service.contexts.listed, caller)
-    return JSONAnswer({"contexts": [described(each, size) for each, size in found]})
+    contexts = await _read(service, service.contexts.listed, caller)
+    return JSONAnswer({"contexts": [described(each, size) for each, size in contexts]})
 
 
 @router.post(
@@ -94,8 +94,8 @@ async def post_document(
     request: Request, service: TheService, caller: TheCaller, body: TheBody, lease: Annotated[Lease, Query()]
 ) -> Response:
     content = await body.read(service.config.limits.context_bytes)
-    made = service.contexts.create(content, _type(request), caller, lease.seconds)
-    stored = await asyncio.wrap_future(made)
+    creation = service.contexts.create(content, _type(request), caller, lease.seconds)
+    stored = await asyncio.wrap_future(creation)
     return JSONAnswer(described(stored), 201, {"Location": f"/contexts/{stored.id}", "ETag": etag(stored)})
 
 

@@ -136,10 +136,10 @@ async def get_feed(service: TheService, caller: TheCaller, feed: Text) -> Respon
     responses=answers(NotFoundError, DeniedError),
 )
 async def delete_feed(service: TheService, caller: TheCaller, feed: Text) -> Response:
-    found = service.feeds.get(feed, caller)
-    if not caller.sees(found.owner):
+    open_feed = service.feeds.get(feed, caller)
+    if not caller.sees(open_feed.owner):
         raise DeniedError("A feed is ended by its owner.")
-    service.feeds.end(found)
+    service.feeds.end(open_feed)
     return Response(status_code=204)
 
 
@@ -163,20 +163,20 @@ async def publish_block(
 ) -> Response:
     """In frames: the first is a whole document, so that the feed learns its context. Any other body is a message."""
     access.quiet = True
-    found = service.feeds.get(feed, access.caller)
-    found.check_writer(access.caller)
+    open_feed = service.feeds.get(feed, access.caller)
+    open_feed.check_writer(access.caller)
     most = service.config.limits.feed_bytes
     data = await body.read(most)
     static, kind = b"", content_type(request)
     if kind == MEDIA_TYPE:
-        payloads, static = await read_frames(service, data, found.static, number, most)
+        payloads, static = await read_frames(service, data, open_feed.static, number, most)
         kind = _form_of(static) if static else kind
     else:
         rows = request.headers.get("x-block-rows", "")
         count = int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0
         payloads = [(data, count)] if data or not options.last else []
-    found.publish(options.producer, number, payloads, kind or "application/octet-stream", static, last=options.last)
-    return JSONAnswer({"first": found.first, "next": found.next})
+    open_feed.publish(options.producer, number, payloads, kind or "application/octet-stream", static, last=options.last)
+    return JSONAnswer({"first": open_feed.first, "next": open_feed.next})
 
 
 @changing.get(
@@ -210,24 +210,24 @@ async def get_feed_block(
 ) -> Response:
     """A block that is not kept any more is 410: ``lost`` says how many, ``first`` with which to go on."""
     access.quiet = True
-    found = service.feeds.get(feed, access.caller)
-    at = await _awaited(found, number, options)
+    open_feed = service.feeds.get(feed, access.caller)
+    at = await _awaited(open_feed, number, options)
     if at.lost:
-        raise found.lost(number, at.lost)
+        raise open_feed.lost(number, at.lost)
     if not at.blocks:
         return Response(status_code=204 if at.ended else 202, headers={} if at.ended else {"Retry-After": "1"})
     access.rows = sum(each.rows for each in at.blocks)
     headers = {"x-dai-blocks": str(len(at.blocks)), "x-block-rows": str(access.rows)}
     if at.ended:
         headers["x-block-last"] = "true"
-    if best(accept, (found.media_type, MEDIA_TYPE)) != MEDIA_TYPE:
-        return answer(found.document(at.blocks), found.media_type, 200, headers)
+    if best(accept, (open_feed.media_type, MEDIA_TYPE)) != MEDIA_TYPE:
+        return answer(open_feed.document(at.blocks), open_feed.media_type, 200, headers)
     said = asked(accept) if accept is not None else None
     wanted = said[0] if said is not None else AskedFrames()
-    if found.static and wanted.context != context_of(found.static):
-        frames = [found.whole(each) for each in at.blocks]
+    if open_feed.static and wanted.context != context_of(open_feed.static):
+        frames = [open_feed.whole(each) for each in at.blocks]
     else:
-        frames = [found.compressed(each) if wanted.compressed else each.frame for each in at.blocks]
+        frames = [open_feed.compressed(each) if wanted.compressed else each.frame for each in at.blocks]
     return answer(b"".join(frames), MEDIA_TYPE, 200, headers)
 
 
@@ -262,17 +262,17 @@ async def follow(
     options: Annotated[Start, Query()],
 ) -> Response:
     access.quiet = True
-    found = service.feeds.get(feed, access.caller)
-    form: Form = form_of_follower(accept, found)
+    open_feed = service.feeds.get(feed, access.caller)
+    form: Form = form_of_follower(accept, open_feed)
     start = options.start
     if (last := request.headers.get("last-event-id", "")).isascii() and last.isdigit() and len(last) < 17:
         start = int(last) + 1
-    number = {"first": found.first, "next": found.next}.get(start) if isinstance(start, str) else start
+    number = {"first": open_feed.first, "next": open_feed.next}.get(start) if isinstance(start, str) else start
     assert number is not None
-    found.since(number, 1)
+    open_feed.since(number, 1)
     if service.feeds.followers >= service.config.limits.followers:
         raise BusyError("As many follow the feeds of this service as can.", retry_after=10)
-    return Following(access, found, form, number)
+    return Following(access, open_feed, form, number)
 
 
 def _form_of(static: bytes) -> str:

@@ -80,17 +80,17 @@ _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
 _VALUE: dict[str, Any] = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
 
 
-def _values(given: Any) -> Any:
+def _values(sent: Any) -> Any:
     """By place or by name; pydantic's own union of both would say less of what is wrong."""
-    if not isinstance(given, list | dict | None):
+    if not isinstance(sent, list | dict | None):
         raise ValueError("an array of values, or an object with values by name")
-    if len(given or ()) > MOST_VALUES:
+    if len(sent or ()) > MOST_VALUES:
         raise ValueError(f"at most {MOST_VALUES:,} values")
-    for place, value in given.items() if isinstance(given, dict) else enumerate(given or (), 1):
+    for place, value in sent.items() if isinstance(sent, dict) else enumerate(sent or (), 1):
         for each in value if isinstance(value, list) else (value,):
             if not isinstance(each, _SCALARS):
                 raise ValueError(f"a text, a number, true, false, null or a list of these for parameter {place}")
-    return given
+    return sent
 
 
 _LIMIT = "rows at most; with more the answer is 422, unless truncate is true"
@@ -194,8 +194,8 @@ async def get_query(request: Request, resource: NamedResource, asked: Annotated[
         parameters = orjson.loads(asked.parameters) if asked.parameters is not None else None
     except ValueError as error:
         raise ParameterError(f"parameters is not JSON: {error}.", hint='parameters=[7,"a"] or {"id":7}.') from error
-    given = {"sql": asked.sql, "parameters": parameters, "limit": asked.limit, "truncate": asked.truncate}
-    body = orjson.dumps(given)
+    body_values = {"sql": asked.sql, "parameters": parameters, "limit": asked.limit, "truncate": asked.truncate}
+    body = orjson.dumps(body_values)
     statement = members(Statement, body)
     if service.audit.on:
         request.state.access.document = digest(body)
@@ -238,5 +238,5 @@ def _answered(
 
 
 def _query(statement: Statement, tables: Any = None) -> Perform:
-    given = statement.parameters or ()
-    return query(statement.sql, given, tables, limit=statement.limit, truncate=statement.truncate)
+    values = statement.parameters or ()
+    return query(statement.sql, values, tables, limit=statement.limit, truncate=statement.truncate)

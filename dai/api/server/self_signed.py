@@ -28,7 +28,7 @@ class SelfSigned:
 
     tls: TlsConfig
     fingerprint: str
-    made: bool
+    is_new: bool
 
 
 def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
@@ -41,16 +41,16 @@ def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
     names = [_name(each) for each in every if each != "*"]
     now = datetime.datetime.now(datetime.UTC)
 
-    def result(certificate: x509.Certificate, made: bool) -> SelfSigned:
+    def result(certificate: x509.Certificate, is_new: bool) -> SelfSigned:
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":").upper()
-        return SelfSigned(TlsConfig(certificate=certificate_file, key=key_file), fingerprint, made)
+        return SelfSigned(TlsConfig(certificate=certificate_file, key=key_file), fingerprint, is_new)
 
     with suppress(OSError, ValueError, x509.ExtensionNotFound):
         known = x509.load_pem_x509_certificate(certificate_file.read_bytes())
         known_names = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         fits = set(known_names) == set(names) and known.not_valid_after_utc > now + datetime.timedelta(days=1)
         if fits and key_file.exists():
-            return result(known, made=False)
+            return result(known, is_new=False)
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
@@ -80,7 +80,7 @@ def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
             f"The self-signed certificate cannot be written here: {error.strerror}.",
             hint="Start the service in a directory that it may write to.",
         ) from error
-    return result(certificate, made=True)
+    return result(certificate, is_new=True)
 
 
 def _name(text: str) -> x509.GeneralName:

@@ -64,9 +64,9 @@ class _Newest(ssl.SSLContext):
     newest: ssl.SSLContext
 
     def __new__(cls, newest: ssl.SSLContext) -> _Newest:
-        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        made.newest = newest
-        return made
+        context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        context.newest = newest
+        return context
 
     def wrap_bio(self, *arguments: Any, **more: Any) -> ssl.SSLObject:
         return self.newest.wrap_bio(*arguments, **more)

@@ -169,10 +169,10 @@ class Cursor:
         with translated():
             taken = rows.take(most)
         if most is None or len(taken) < most:
-            self.rowcount = rows.given
+            self.rowcount = rows.taken_rows
         return taken
 
     def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         with translated():
             yield from rows.batches()
-        self.rowcount = rows.given
+        self.rowcount = rows.taken_rows

@@ -34,7 +34,7 @@ class Rows:
         self._rows: list[Row] = []
         self._first = 0
         """Where the rows begin in the batch."""
-        self.given = 0
+        self.taken_rows = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -50,7 +50,7 @@ class Rows:
             part = self._rows[start : None if most is None else start + most - len(taken)]
             taken += part
             self._at += len(part)
-        self.given += len(taken)
+        self.taken_rows += len(taken)
         return taken
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -58,10 +58,10 @@ class Rows:
         if self._batch is not None and self._at < self._batch.num_rows:
             rest = self._batch.slice(self._at)
             self._at, self._first, self._rows, self._batch = 0, 0, [], None
-            self.given += rest.num_rows
+            self.taken_rows += rest.num_rows
             yield rest
         for batch in self._stream:
-            self.given += batch.num_rows
+            self.taken_rows += batch.num_rows
             yield batch
 
     def close(self) -> None:

@@ -133,5 +133,5 @@ def class_for(dialect: str, product: str) -> type[Any]:
         raise exc.ArgumentError(
             f"There is no dialect for {dialect or 'a resource without SQL'}: {', '.join(DIALECTS)}."
         )
-    found: type[Any] = DIALECTS[name]
-    return found
+    of_database: type[Any] = DIALECTS[name]
+    return of_database

@@ -48,14 +48,14 @@ class Reflection:
         wanted = schema or self.default_schema_name
         # what has no schema of its own is in the only one
         described = self._tables(connection, pattern, info_cache=kw.get("info_cache"))
-        found = [each for each in described if each["schema"] in (wanted, schema)]
-        return [each for each in found if kind in (None, each["kind"])]
+        tables = [each for each in described if each["schema"] in (wanted, schema)]
+        return [each for each in tables if kind in (None, each["kind"])]
 
     def _described(self, connection: Any, name: str, schema: str | None, **kw: Any) -> Described:
-        found = self._within(connection, schema, **kw)
-        called = [each for each in found if each["name"] == name]
+        tables = self._within(connection, schema, **kw)
+        called = [each for each in tables if each["name"] == name]
         if not called and self.names_schemas_of_sources:
-            called = [each for each in found if each["name"].partition(".")[2] == name]
+            called = [each for each in tables if each["name"].partition(".")[2] == name]
         if len(called) == 1:
             return called[0]
         raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)

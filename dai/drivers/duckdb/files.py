@@ -138,7 +138,7 @@ class Files(DuckDB):
         return new
 
     def _looked_at(self) -> _State:
-        found = []
+        files = []
         for name, patterns in self._tables.items():
             for each in patterns:
                 form, _, place = each.partition(":")
@@ -149,8 +149,8 @@ class Files(DuckDB):
                         stat = Path(file).stat()
                     except OSError as error:
                         raise DatabaseUnavailableError(f"A file of the table {name!r} is gone.") from error
-                    found.append((name, form, file, stat.st_mtime_ns, stat.st_size))
-        return tuple(found)
+                    files.append((name, form, file, stat.st_mtime_ns, stat.st_size))
+        return tuple(files)
 
     def _local(self, place: str) -> str:
         """The path of what has an address."""

@@ -109,21 +109,21 @@ class Meanings:
         named = [*zip(selected.tables, tables, strict=True)]
 
         def meant(schema: pa.Schema) -> pa.Schema:
-            found = _found(selected.items, named, schema.names)
-            return schema if found is None else with_meanings(schema, found)
+            meanings = _found(selected.items, named, schema.names)
+            return schema if meanings is None else with_meanings(schema, meanings)
 
         return meant
 
     def _table(self, named: Named) -> _Table | None:
         """The only table of that name."""
         *qualifiers, name = named.name
-        found = [
+        tables = [
             each
             for each in self._called(name)
             if not qualifiers or (each.schema or "main").casefold() == qualifiers[-1].casefold()
         ]
-        exact = [each for each in found if each.name == name]
-        chosen = exact if len(exact) == 1 else found
+        exact = [each for each in tables if each.name == name]
+        chosen = exact if len(exact) == 1 else tables
         return chosen[0] if len(chosen) == 1 else None
 
     def _called(self, name: str) -> tuple[_Table, ...]:
@@ -143,15 +143,15 @@ class Meanings:
 
     def _look(self, name: str, looked: threading.Event) -> None:
         folded, annotated, seconds = name.casefold(), self._annotated, CURRENT_SECONDS
-        found: list[_Table] = []
+        tables: list[_Table] = []
         try:
             for pattern in dict.fromkeys((name, folded)):
-                found += [
+                tables += [
                     _Table(each.schema, each.name, {column.name: meaning(column) for column in each.columns})
                     for each in self._driver.described(pattern)
                     if each.name.casefold() == folded
                 ]
-                if found:
+                if tables:
                     break
         except DaiError:
             seconds = AGAIN_SECONDS
@@ -160,7 +160,7 @@ class Meanings:
                 if annotated is self._annotated:
                     if len(self._known) >= MOST_TABLES:
                         self._known.clear()
-                    self._known[folded] = tuple(found), time.monotonic() + seconds
+                    self._known[folded] = tuple(tables), time.monotonic() + seconds
                 del self._looking[folded]
             looked.set()
 
@@ -170,21 +170,21 @@ _Tables = Sequence[tuple[Named | None, _Table | None]]
 
 def _found(items: Sequence[Words], tables: _Tables, names: Sequence[str]) -> list[Meaning | None] | None:
     """What each of the columns means; None where nobody knows which is which."""
-    found: list[Meaning | None] = []
+    meanings: list[Meaning | None] = []
     for item in items:
         if not item:
-            found.append(None)
+            meanings.append(None)
         elif item[-1] != "*":
-            found.append(_column(item, tables))
+            meanings.append(_column(item, tables))
         else:
             for table in _of(item[:-1], tables):
                 if table is None:
                     return None
                 for column, said in table.columns.items():
-                    if len(found) >= len(names) or names[len(found)] != column:
+                    if len(meanings) >= len(names) or names[len(meanings)] != column:
                         return None
-                    found.append(said)
-    return found if len(found) == len(names) else None
+                    meanings.append(said)
+    return meanings if len(meanings) == len(names) else None
 
 
 def _of(qualifiers: Words, tables: _Tables) -> list[_Table | None]:
@@ -210,12 +210,12 @@ def _ends(name: Words, qualifiers: Words) -> bool:
 
 def _column(item: Words, tables: _Tables) -> Meaning | None:
     *qualifiers, name = item
-    found: list[Meaning] = []
+    meanings: list[Meaning] = []
     for table in _of(tuple(qualifiers), tables):
         if table is None:
             return None
         if name in table.columns:
-            found.append(table.columns[name])
+            meanings.append(table.columns[name])
         else:
-            found += [each for key, each in table.columns.items() if _same(key, name)]
-    return found[0] if len(found) == 1 else None
+            meanings += [each for key, each in table.columns.items() if _same(key, name)]
+    return meanings[0] if len(meanings) == 1 else None

@@ -72,10 +72,10 @@ class WsSecurity:
         scan(message, _BOUNDS)
         try:
             root = etree.fromstring(message, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
-            found = list(root.iter(f"{{{DS}}}*"))
-            if not found:
+            elements = list(root.iter(f"{{{DS}}}*"))
+            if not elements:
                 return None
-            form = _Form(root, found)
+            form = _Form(root, elements)
             key = self._keys.by_public.get(form.public_key)
             if key is None:
                 raise UnauthenticatedError("This service does not know the key of this WS-Security signature.")
@@ -114,16 +114,16 @@ class _Form:
 
     ``found``: all elements of DS in the message."""
 
-    def __init__(self, root: etree._Element, found: list[etree._Element]) -> None:
+    def __init__(self, root: etree._Element, elements: list[etree._Element]) -> None:
         check([each.tag for each in root] == [f"{{{SOAP}}}Header", f"{{{SOAP}}}Body"])
         header, body = root
         (security,) = root.iter(f"{{{WSSE}}}Security")
         check(root.tag == f"{{{SOAP}}}Envelope" and security.getparent() is header)
-        signature = found[0]
+        signature = elements[0]
         check(signature.tag == f"{{{DS}}}Signature" and signature.getparent() is security)
         check(all(isinstance(each.tag, str) for each in security.iter()))  # no comments and no instructions
         within = set(signature.iter())
-        check(all(each in within for each in found))
+        check(all(each in within for each in elements))
         info, value, key_info = children_of(signature, ("SignedInfo", "SignatureValue", "KeyInfo"))
         check(len(value) == 0)
         method, algorithm, *references = children_of(info, ("CanonicalizationMethod", "SignatureMethod"), "Reference")
@@ -172,10 +172,10 @@ def _certificate(key_info: etree._Element, tokens: list[etree._Element]) -> byte
 
 
 def _time(timestamp: etree._Element, name: str) -> float | None:
-    found = timestamp.findall(f"{{{WSU}}}{name}")
-    check(len(found) < 2 and not any(len(each) for each in found))
-    if not found:
+    moments = timestamp.findall(f"{{{WSU}}}{name}")
+    check(len(moments) < 2 and not any(len(each) for each in moments))
+    if not moments:
         return None
-    when = datetime.datetime.fromisoformat((found[0].text or "").strip())
+    when = datetime.datetime.fromisoformat((moments[0].text or "").strip())
     check(when.tzinfo is not None)
     return when.timestamp()

@@ -86,10 +86,10 @@ class XmlSignatures:
         scan(document, _BOUNDS)
         try:
             root = etree.fromstring(document, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
-            found = list(root.iter(f"{{{DS}}}*"))
-            if not found:
+            elements = list(root.iter(f"{{{DS}}}*"))
+            if not elements:
                 return None
-            form = _Form(root, found)
+            form = _Form(root, elements)
             key = self._keys.by_id.get(form.key_name) if form.key_name else self._keys.by_public.get(form.public_key)
             if key is None:
                 raise UnauthenticatedError("This service does not know the key of this XML Signature.")
@@ -138,12 +138,12 @@ class _Form:
 
     ``found``: all elements of DS in the document."""
 
-    def __init__(self, root: etree._Element, found: list[etree._Element]) -> None:
-        signature = found[0]
+    def __init__(self, root: etree._Element, elements: list[etree._Element]) -> None:
+        signature = elements[0]
         check(signature.tag == f"{{{DS}}}Signature" and signature.getparent() is root)
         check(all(isinstance(each.tag, str) for each in signature.iter()))  # no comments and no instructions
         within = set(signature.iter())
-        check(all(each in within for each in found))
+        check(all(each in within for each in elements))
         info, value, key_info, *objects = children_of(signature, ("SignedInfo", "SignatureValue", "KeyInfo"), "Object")
         check(len(value) == 0)
         method, algorithm, *references = children_of(info, ("CanonicalizationMethod", "SignatureMethod"), "Reference")

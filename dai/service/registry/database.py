@@ -150,10 +150,10 @@ class Database:
     def changes(self, after: int, most: int = KEPT, connection: sa.Connection | None = None) -> list[Change] | None:
         """Those behind a number, in order; None where some of them are not kept any more."""
         query = sa.select(_changes).where(_changes.c.number > after).order_by(_changes.c.number).limit(most)
-        found = [_read(row) for row in self._all(query, connection)]
-        if found and found[0].number != after + 1:
+        changes = [_read(row) for row in self._all(query, connection)]
+        if changes and changes[0].number != after + 1:
             return None
-        return found
+        return changes
 
     def forget(self) -> None:
         """All but the last KEPT changes."""

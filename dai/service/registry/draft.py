@@ -29,17 +29,17 @@ class Draft:
     def below(self, key: str) -> list[Entry]:
         """Directly."""
         keys = {each.key for each in self._mirror.below(key)} | self._added.get(key, set())
-        found = (self.get(each) for each in sorted(keys))
-        return [each for each in found if each is not None and each.parent == key]
+        children = (self.get(each) for each in sorted(keys))
+        return [each for each in children if each is not None and each.parent == key]
 
     def all_below(self, key: str) -> Iterator[Entry]:
         """What is lower comes first."""
-        found, waiting = [], [key]
+        descendants, waiting = [], [key]
         while waiting:
             below = self.below(waiting.pop())
-            found += below
+            descendants += below
             waiting += [each.key for each in below]
-        return reversed(found)
+        return reversed(descendants)
 
     def chain(self, entry: Entry) -> Iterator[Entry]:
         """The entry and what it stands below."""
@@ -59,8 +59,8 @@ class Draft:
 
     def due(self) -> list[Entry]:
         """Whose lease has ended."""
-        found = (self.get(each.key) for each in self._mirror.due(self.now))
-        return [each for each in found if each is not None and each.expires is not None and each.expires <= self.now]
+        due = (self.get(each.key) for each in self._mirror.due(self.now))
+        return [each for each in due if each is not None and each.expires is not None and each.expires <= self.now]
 
     def put(self, entry: Entry, action: str) -> None:
         self._stage(entry.key, entry)

@@ -244,9 +244,9 @@ def worded(entry: Entry) -> Iterator[tuple[str, str, list[str]]]:
     """``texts`` with their words, MOST_WORDS in all."""
     left = MOST_WORDS
     for where, text in texts(entry):
-        found = words(text[: 20 * MOST_WORDS])[:left]
-        yield where, text, found
-        left -= len(found)
+        these = words(text[: 20 * MOST_WORDS])[:left]
+        yield where, text, these
+        left -= len(these)
         if left == 0:
             return
 
@@ -286,8 +286,8 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
     for text, _ in entry.names:
         yield ("name", text.casefold())
     if entry.metadata is None or entry.metadata.form != "rdf":
-        for _, _, found in worded(entry):
-            for word in found:
+        for _, _, these in worded(entry):
+            for word in these:
                 yield ("word", word)
     for where, text in texts(entry):
         if (kind := where.removeprefix(MEANING)) in MEANT:

@@ -55,7 +55,7 @@ def find(
     ``unit``, ``ucd`` or ``quantity`` that they, or a column of theirs, must have."""
     sought = list(dict.fromkeys(("word", each) for each in words(text)))[:MOST_SOUGHT]
     wanted = [(word, value.lower() if word == "ucd" else value) for word, value in meanings.items()]
-    found: dict[str, _Found] = {}
+    by_key: dict[str, _Found] = {}
     left = 2 * MOST_SEEN
     having = {term: mirror.having(term) for term in (*wanted, *sought)}
     for term, keys in sorted(having.items(), key=lambda each: (each[0][0] == "word", len(each[1]))):
@@ -66,12 +66,12 @@ def find(
             where, score, quoted = _best(entry, term)
             target, reason = _target(mirror, entry, where, quoted)
             weight = score * rare * (1.0 if target is entry else _FROM_BELOW)
-            hit = found.setdefault(target.key, _Found(target))
+            hit = by_key.setdefault(target.key, _Found(target))
             hit.scores[term] = max(weight, hit.scores.get(term, 0.0))
             hit.reasons[reason] = max(weight, hit.reasons.get(reason, 0.0))
     hits = [
         Hit(each.entry, sum(each.scores.values()) * len(each.scores), _ordered(each.reasons)[:MOST_REASONS])
-        for each in found.values()
+        for each in by_key.values()
         if (kind is None or each.entry.kind == kind) and each.scores.keys() >= set(wanted)
     ]
     return sorted(hits, key=lambda hit: (-hit.score, hit.entry.key))[:most]

@@ -119,8 +119,8 @@ class Mirror:
 
     def shown(self, keys: Iterable[str], caller: Caller, *, deprecated: bool = False) -> list[Entry]:
         """Those of the entries that the caller sees and that hold, by their keys."""
-        found = (self.seen(each, caller) for each in sorted(keys))
-        return [each for each in found if each is not None and (deprecated or self.current(each))]
+        entries = (self.seen(each, caller) for each in sorted(keys))
+        return [each for each in entries if each is not None and (deprecated or self.current(each))]
 
     def having(self, *wanted: tuple[str, ...]) -> set[str]:
         """The keys of what has all the terms (``entries.terms``)."""

@@ -125,13 +125,13 @@ class Publisher:
                 if each["parent"] in self._columns and each["owner"] in believed:
                     told = float(each["modified"]), str(each["metadata"]["value"])
                     said[each["parent"], word] = max(told, said.get((each["parent"], word), told))
-        found: dict[str, dict[str, Meaning]] = {name: {} for name in self._resources}
+        meanings_of: dict[str, dict[str, Meaning]] = {name: {} for name in self._resources}
         for (key, word), (_, value) in said.items():
             resource, column = self._columns[key]
-            before = found[resource.name].get(column, Meaning())
-            found[resource.name][column] = replace(before, **{word: value})
+            before = meanings_of[resource.name].get(column, Meaning())
+            meanings_of[resource.name][column] = replace(before, **{word: value})
         changed = False
-        for name, meanings in found.items():
+        for name, meanings in meanings_of.items():
             known = self._resources[name].driver.meanings
             changed = changed or known.annotated != meanings
             known.annotated = meanings

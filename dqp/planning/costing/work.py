@@ -82,9 +82,9 @@ class Work:
         if self._price.index and node.kind != "full":
             if node.kind != "right" and indexed(node.right, {other for _, other in pairs}):
                 ways.append(self.tree(node.left) + self._rows(node.left) * self._price.index + rows)
-            found = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
-            if found is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
-                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + found + rows)
+            lookups = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
+            if lookups is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
+                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + lookups + rows)
         return min(ways)
 
     def _found(self, tree: Operator, names: Set[str], rows: float) -> float | None:

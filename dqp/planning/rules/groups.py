@@ -36,8 +36,8 @@ def share_groups(tree: Operator, context: Context) -> Operator:
     """Rule: aggregates that are equal but for filters on their keys become equal."""
     if context.options.pushdown != "cost":
         return tree
-    found = [each for each in walk(tree) if isinstance(each, Aggregate) and each.keys and each.sets is None]
-    shared = _shared([_lifted(each, context) for each in found], context) if len(found) > 1 else {}
+    groups = [each for each in walk(tree) if isinstance(each, Aggregate) and each.keys and each.sets is None]
+    shared = _shared([_lifted(each, context) for each in groups], context) if len(groups) > 1 else {}
     return _replaced(tree, shared) if shared else tree
 
 
@@ -91,11 +91,11 @@ def _changing(condition: exp.Expression, context: Context) -> bool:
     return changing(condition, context.options.functions)
 
 
-def _shared(found: list[_Groups], context: Context) -> Mapping[int, Operator]:
+def _shared(groups: list[_Groups], context: Context) -> Mapping[int, Operator]:
     """By the id of an aggregate what replaces it: groups that are made once, filtered."""
-    equals = alike([each.groups for each in found])
+    equals = alike([each.groups for each in groups])
     uses: dict[int, list[tuple[_Groups, Mapping[str, str]]]] = {}
-    for each in found:
+    for each in groups:
         first, names = equals.get(id(each.groups), (each.groups, {name: name for name in each.groups.columns}))
         uses.setdefault(id(first), []).append((each, names))
     shared: dict[int, Operator] = {}

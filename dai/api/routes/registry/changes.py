@@ -80,12 +80,12 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
 
 
 async def _changes(book: Book, after: int, most: int) -> list[Change]:
-    found = await book.run(book.registry.changes, after, most)
-    if found is None:
+    changes = await book.run(book.registry.changes, after, most)
+    if changes is None:
         raise GoneError(
             f"The changes from {after} on are not kept any more.", hint="Read the entries anew, then what follows."
         )
-    return found
+    return changes
 
 
 async def _events(book: Book, after: int, first: list[Change], renewals: bool) -> AsyncIterator[bytes]:
@@ -102,26 +102,26 @@ async def _events(book: Book, after: int, first: list[Change], renewals: bool) -
     followers[book.caller.name] += 1
     try:
         yield b": the changes follow\n\n"
-        found, silent = first, 0.0
+        changes, silent = first, 0.0
         while not book.service.ending and loop.time() < end:
-            told = await _telling(found, book, renewals)
+            told = await _telling(changes, book, renewals)
             if told:
                 silent = 0.0
                 yield b"".join(map(_event, told))
-            if found:
-                after = found[-1].number
+            if changes:
+                after = changes[-1].number
             elif silent >= SILENT_SECONDS:
                 silent = 0.0
                 yield b":\n\n"
             changed.clear()
-            found = await _changes(book, after, 1000)
-            if not found:
+            changes = await _changes(book, after, 1000)
+            if not changes:
                 try:
                     async with asyncio.timeout(LOOK_SECONDS):
                         await changed.wait()
                 except TimeoutError:
                     silent += LOOK_SECONDS
-                found = await _changes(book, after, 1000)
+                changes = await _changes(book, after, 1000)
         yield b"id: %d\n\n" % after
     except DaiError as error:
         yield b"event: error\ndata: %s\n\n" % orjson.dumps(error.problem())

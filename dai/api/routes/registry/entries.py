@@ -143,14 +143,14 @@ async def get_entries(book: Reading, asked: Annotated[Listed, Query()]) -> Respo
             keys = mirror.having(*wanted)
         if asked.name is not None:
             keys = keys & set(mirror.named(str(asked.kind), asked.name))
-        found = mirror.shown(keys, book.caller, deprecated=asked.deprecated)
-        return [shown(each) for each in found[asked.offset : asked.offset + asked.limit]]
+        entries = mirror.shown(keys, book.caller, deprecated=asked.deprecated)
+        return [shown(each) for each in entries[asked.offset : asked.offset + asked.limit]]
 
     return _page(await book.read(listed), asked.offset, asked.limit)
 
 
-def _page(found: list[dict[str, object]], offset: int, limit: int) -> Response:
-    return JSONAnswer({"entries": found, "next": offset + len(found) if len(found) == limit else None})
+def _page(entries: list[dict[str, object]], offset: int, limit: int) -> Response:
+    return JSONAnswer({"entries": entries, "next": offset + len(entries) if len(entries) == limit else None})
 
 
 @router.get(
@@ -293,8 +293,8 @@ async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Resp
             keys = mirror.having(*wanted)
         else:
             keys = {each.key for each in mirror.below(asked.about)} & mirror.having(*wanted)
-        found = mirror.shown(keys, book.caller)
-        return [shown(each) for each in found[asked.offset : asked.offset + asked.limit]]
+        entries = mirror.shown(keys, book.caller)
+        return [shown(each) for each in entries[asked.offset : asked.offset + asked.limit]]
 
     return _page(await book.read(listed), asked.offset, asked.limit)
 

@@ -46,8 +46,8 @@ async def _answered(book: Book, query: str, accept: str | None, *, rdql: bool) -
         wanted.append(first)
         left.remove(first)
     await book.run(book.registry.settle)
-    found = await book.service.registry_queries.asked(query, book.caller, wanted)
-    return answer(found.body, found.media_type)
+    solution = await book.service.registry_queries.asked(query, book.caller, wanted)
+    return answer(solution.body, solution.media_type)
 
 
 @router.get(

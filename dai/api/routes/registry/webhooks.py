@@ -62,8 +62,8 @@ async def _own(book: Book, id: str) -> Webhook:
     response_model=None,
 )
 async def get_webhooks(book: Reading) -> Response:
-    found = [each for each in await book.run(book.webhooks.all) if book.caller.sees(each.owner)]
-    return JSONAnswer({"webhooks": [_shown(each) for each in found]})
+    webhooks = [each for each in await book.run(book.webhooks.all) if book.caller.sees(each.owner)]
+    return JSONAnswer({"webhooks": [_shown(each) for each in webhooks]})
 
 
 @router.post(

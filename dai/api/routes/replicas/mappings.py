@@ -111,9 +111,9 @@ async def _pairs(body: TheBody, request: Request) -> list[operations.Pair]:
         listed = b",".join(line for line in data.split(b"\n") if line.strip())
         data = b'{"mappings":[%s]}' % listed
     try:
-        given = orjson.loads(data)["mappings"]
-        pairs = [(each["logical"], each["target"]) for each in given if len(each) == 2]
-        if len(pairs) != len(given) or not all(type(each) is str for pair in pairs for each in pair):
+        mappings = orjson.loads(data)["mappings"]
+        pairs = [(each["logical"], each["target"]) for each in mappings if len(each) == 2]
+        if len(pairs) != len(mappings) or not all(type(each) is str for pair in pairs for each in pair):
             raise TypeError
     except orjson.JSONDecodeError as error:
         raise DataError(f"The body is not JSON: {error}.") from error

@@ -80,10 +80,10 @@ async def services(access: Access, key: str) -> Said:
             for each in mirror.shown(mirror.having(("kind", "tmodel")), access.caller)
             if each.details.get("overviewDoc", {}).get("overviewURL", "").partition("#")[0] in places
         ]
-        found = {str(mirror.entries[each].parent) for of in (key, *models) for each in mirror.having(("tmodel", of))}
+        keys = {str(mirror.entries[each].parent) for of in (key, *models) for each in mirror.having(("tmodel", of))}
         if entry.parent is not None:
-            found.add(entry.parent)
-        return mirror.shown(found, access.caller)
+            keys.add(entry.parent)
+        return mirror.shown(keys, access.caller)
 
     return {"serviceKey": [key_of(each.key) for each in await access.read(find)]}
 
@@ -148,10 +148,10 @@ def _operation(mirror: Mirror, access: Access, said: Said) -> Entry:
 
 
 def _by_url(mirror: Mirror, access: Access, url: str) -> Entry:
-    found = mirror.shown(mirror.having(("kind", "interface"), ("identifier", "", url)), access.caller)
-    if not found:
+    interfaces = mirror.shown(mirror.having(("kind", "interface"), ("identifier", "", url)), access.caller)
+    if not interfaces:
         raise NotFoundError(f"There is no WSDL from {url[:200]!r}.")
-    return found[0]
+    return interfaces[0]
 
 
 async def _interface(access: Access, key: str) -> Entry:

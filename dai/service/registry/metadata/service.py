@@ -41,11 +41,11 @@ async def _inquire(access: Access, said: dict[str, Any]) -> dict[str, Any]:
     language, query = said.get("language", "").upper() or "RDQL", said.get("clause", "")
     if language not in ("RDQL", "SPARQL"):
         raise Refused("E_unsupported", f"There is no language {language[:100]!r}: ask in RDQL or SPARQL.")
-    found = json.loads(await access.query(sparql(query) if language == "RDQL" else query))
-    if "boolean" in found:
-        return {"header": {"field": ["ask"]}, "record": [{"field": [str(found["boolean"]).lower()]}]}
-    names = found["head"]["vars"]
-    records = [[each.get(name, {}).get("value", "") for name in names] for each in found["results"]["bindings"]]
+    answered = json.loads(await access.query(sparql(query) if language == "RDQL" else query))
+    if "boolean" in answered:
+        return {"header": {"field": ["ask"]}, "record": [{"field": [str(answered["boolean"]).lower()]}]}
+    names = answered["head"]["vars"]
+    records = [[each.get(name, {}).get("value", "") for name in names] for each in answered["results"]["bindings"]]
     return {"header": {"field": names}, "record": [{"field": each} for each in records]}
 
 

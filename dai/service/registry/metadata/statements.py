@@ -84,7 +84,7 @@ class _Query:
     author: str
     date: str
 
-    def found(self, mirror: Mirror, access: Access) -> set[str]:
+    def matching(self, mirror: Mirror, access: Access) -> set[str]:
         """The keys of what such metadata is about."""
         terms: tuple[str, ...] = ("metadata", self.type)
         if self.value is not None and self.value[0] != "rdf":
@@ -101,21 +101,21 @@ class _Query:
 
 
 def _queries(bag: Said) -> list[_Query]:
-    found = []
+    queries = []
     for each in bag.get("metadataQuery", []):
         if each.get("findQualifiers", {}).get("findQualifier"):
             raise Refused("E_unsupported", "Metadata is compared as it is: there is no find qualifier for it.")
         if not each.get("metadataType"):
             raise Refused("E_fatalError", "A metadataQuery needs a metadataType.")
         value = value_of(each.get("metadataValue", {}))
-        found.append(_Query(each["metadataType"], value, each.get("author", ""), each.get("date", "")))
-    return found
+        queries.append(_Query(each["metadataType"], value, each.get("author", ""), each.get("date", "")))
+    return queries
 
 
 def _about(mirror: Mirror, access: Access, queries: Sequence[_Query]) -> set[str]:
     """The keys of what all of the queries find."""
-    found = [each.found(mirror, access) for each in queries]
-    return set.intersection(*found) if found else set()
+    matches = [each.matching(mirror, access) for each in queries]
+    return set.intersection(*matches) if matches else set()
 
 
 def _asked(said: Said) -> list[_Query]:
@@ -127,8 +127,8 @@ def _asked(said: Said) -> list[_Query]:
 
 async def entities(access: Access, said: Said) -> Said:
     queries = _asked(said)
-    found = await access.read(lambda mirror: mirror.shown(_about(mirror, access, queries), access.caller))
-    return {"entityReference": [reference_to(each) for each in found]}
+    entries = await access.read(lambda mirror: mirror.shown(_about(mirror, access, queries), access.caller))
+    return {"entityReference": [reference_to(each) for each in entries]}
 
 
 async def services(access: Access, said: Said) -> Said:
@@ -146,9 +146,9 @@ async def services(access: Access, said: Said) -> Said:
                 raise NotFoundError(f"There is no key {within!r}.")
             below = {each.key for each in mirror.below(top.key) if each.kind == "service"}
             among = below if among is None else among & below
-        found = search.found(among)
-        infos = [structures.service_info(each) for each in found[:most]]
-        return ({"truncated": "true"} if len(found) > most else {}) | {
+        services = search.matching(among)
+        infos = [structures.service_info(each) for each in services[:most]]
+        return ({"truncated": "true"} if len(services) > most else {}) | {
             "generic": "2.0",
             "operator": structures.OPERATOR,
             "serviceInfos": {"serviceInfo": infos},
@@ -173,7 +173,7 @@ async def _interfaces(access: Access, said: Said, kind: str) -> Said:
         above = [
             {
                 str(each.parent)
-                for each in mirror.shown(query.found(mirror, access), access.caller)
+                for each in mirror.shown(query.matching(mirror, access), access.caller)
                 if each.kind == kind and each.parent is not None
             }
             for query in queries
@@ -197,9 +197,9 @@ async def found_operations(access: Access, said: Said) -> Said:
         keys = mirror.having(("kind", "operation"))
         if own:
             keys = keys & _about(mirror, access, own)
-        found = [each for each in mirror.shown(keys, access.caller) if not names or each.name in names]
+        interfaces = [each for each in mirror.shown(keys, access.caller) if not names or each.name in names]
         if not (messages or spaces or parts or of_parts):
-            return found
+            return interfaces
         wanted = mirror.having(("kind", "part"))
         if of_parts:
             wanted = wanted & _about(mirror, access, of_parts)
@@ -210,7 +210,7 @@ async def found_operations(access: Access, said: Said) -> Said:
             and (not spaces or each.properties["namespace"] in spaces)
             and (not parts or each.name in parts)
         }
-        return [each for each in found if carried & set(messages_of(each))]
+        return [each for each in interfaces if carried & set(messages_of(each))]
 
     return {"operationReference": [operation_named(each) for each in await access.read(find)]}
 

@@ -96,6 +96,6 @@ def _address(entry: Entry) -> str | None:
 def written(triples: Iterable[Triple], media_type: str) -> bytes:
     """What is said twice is written once."""
     ox = oxigraph()
-    found = dict.fromkeys(ox.Triple(ox.NamedNode(each[0]), ox.NamedNode(each[1]), each[2]) for each in triples)
-    data: bytes = ox.serialize(found, format=ox.RdfFormat.from_media_type(media_type), prefixes=PREFIXES)
+    statements = dict.fromkeys(ox.Triple(ox.NamedNode(each[0]), ox.NamedNode(each[1]), each[2]) for each in triples)
+    data: bytes = ox.serialize(statements, format=ox.RdfFormat.from_media_type(media_type), prefixes=PREFIXES)
     return data

@@ -155,14 +155,15 @@ def about_itself(text: str, language: str, base: str, resource: str) -> str:
             f"RDF in {language[:100]!r} is not read.", hint=f"These are: {', '.join(filter(None, _LANGUAGES))}."
         )
     try:
-        found = list(ox.parse(text, format=getattr(ox.RdfFormat, _LANGUAGES[language.upper()]), base_iri=base or None))
+        form = getattr(ox.RdfFormat, _LANGUAGES[language.upper()])
+        statements = list(ox.parse(text, format=form, base_iri=base or None))
     except (SyntaxError, ValueError) as error:
         raise DataError(f"The triples are not {language or 'Turtle'}: {error}.") from error
 
     def written(term: Any) -> str:
         return "<>" if isinstance(term, ox.NamedNode) and term.value == resource else str(term)
 
-    lines = (f"{written(each.subject)} {each.predicate} {written(each.object)} ." for each in found)
+    lines = (f"{written(each.subject)} {each.predicate} {written(each.object)} ." for each in statements)
     return "\n".join(sorted(lines))
 
 

@@ -73,10 +73,10 @@ class _Query:
     # lexical
 
     def _fail(self, what: str) -> NoReturn:
-        found = self._text[self._at : self._at + 30] or "the end"
+        rest = self._text[self._at : self._at + 30] or "the end"
         line = self._text.count("\n", 0, self._at) + 1
         raise ParameterError(
-            f"The query is no RDQL: line {line}, at {found!r}: {what}.",
+            f"The query is no RDQL: line {line}, at {rest!r}: {what}.",
             hint="It looks like SELECT ?s WHERE (?s, rdf:type, ?t) AND ?t ne 'x' USING p FOR <http://…>.",
         )
 
@@ -131,19 +131,19 @@ class _Query:
         return match[0]
 
     def _variables(self) -> list[str]:
-        found = self._listed(lambda: f"?{match[1]}" if (match := self._match(_VARIABLE)) else None)
-        return list(dict.fromkeys(found))
+        variables = self._listed(lambda: f"?{match[1]}" if (match := self._match(_VARIABLE)) else None)
+        return list(dict.fromkeys(variables))
 
     def _listed(self, one: Callable[[], str | None]) -> list[str]:
         """One or more, with commas between them or not."""
-        found: list[str] = []
+        items: list[str] = []
         while True:
             said = one()
             if said is None:
-                if not found:
+                if not items:
                     self._fail("something is missing")
-                return found
-            found.append(said)
+                return items
+            items.append(said)
             self._taken(",")
 
     def _pattern(self) -> str | None:

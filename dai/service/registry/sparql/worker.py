@@ -72,15 +72,15 @@ class Triples:
 
     def _added(self, key: str, new: Said) -> list[Any]:
         try:
-            found, stated = list(quads(*new)), statement(*new)
+            statements, stated = list(quads(*new)), statement(*new)
         except ValueError:  # RDF cannot say what an earlier release took; no other entry is to suffer from it
             return []
         self._said[key] = new
         self.audiences[new[1]] += 1
         if stated is not None:
             self._stated[str(stated)] += 1
-            found.append(stated)
-        return found
+            statements.append(stated)
+        return statements
 
     def _remove(self, key: str, before: Said) -> None:
         del self._said[key]
@@ -116,15 +116,15 @@ def answer(triples: Triples, asked: dict[str, Any], to: socket.socket) -> None:
     caller = Caller(asked["caller"], administrator=asked["administrator"], groups=frozenset(asked["groups"]))
     graphs = triples.graphs(caller) or [ox.DefaultGraph()]
     try:
-        found = triples.store.query(asked["query"], default_graph=graphs, named_graphs=[])
-        about = "triples" if isinstance(found, ox.QueryTriples) else "solutions"
+        answered = triples.store.query(asked["query"], default_graph=graphs, named_graphs=[])
+        about = "triples" if isinstance(answered, ox.QueryTriples) else "solutions"
         media_type = next((each for each in asked["accept"] if each in asked[about]), None)
         if media_type is None:
             _say(to, "unacceptable", about)
             return
         formats = ox.RdfFormat if about == "triples" else ox.QueryResultsFormat
         whole = _Bounded(asked["bytes"])
-        found.serialize(whole, format=formats.from_media_type(media_type))
+        answered.serialize(whole, format=formats.from_media_type(media_type))
         to.sendall(json.dumps({"type": media_type}).encode() + b"\n" + whole.getvalue() + END)
     except TooLargeError:
         _say(to, "large", "yes")

@@ -40,13 +40,13 @@ class Assertion:
 
 
 def _asked(said: dict[str, Any]) -> list[Assertion]:
-    found = []
+    assertions = []
     for each in said.get("publisherAssertion", []):
         relations = references([each.get("keyedReference", {})])
         if not relations[0].tmodel:
             raise Refused("E_fatalError", "A publisherAssertion needs a keyedReference with a tModelKey.")
-        found.append(Assertion(iri(each.get("fromKey", "")), iri(each.get("toKey", "")), relations[0]))
-    return found
+        assertions.append(Assertion(iri(each.get("fromKey", "")), iri(each.get("toKey", "")), relations[0]))
+    return assertions
 
 
 def _of(entry: Entry) -> Assertion:
@@ -109,8 +109,8 @@ async def delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str, 
 
     def change(draft: Draft) -> None:
         for each in said:
-            ends = [found for key in (each.start, each.end) if (found := draft.get(key)) is not None]
-            keys = [found.key for found in _said_by(draft, access, ends) if _of(found) == each]
+            ends = [entry for key in (each.start, each.end) if (entry := draft.get(key)) is not None]
+            keys = [entry.key for entry in _said_by(draft, access, ends) if _of(entry) == each]
             if not keys:
                 raise Refused("E_assertionNotFound", f"The caller has not related {key_of(each.start)!r} so.")
             operations.delete(draft, access.caller, keys)
@@ -190,7 +190,7 @@ async def related(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
 
     def find(mirror: Mirror) -> dict[str, Any]:
         business = _business(mirror, key, access)
-        found: dict[str, dict[str, list[Reference]]] = {}
+        related: dict[str, dict[str, list[Reference]]] = {}
         for assertion, state, _ in _statuses(mirror, access, business.key):
             if state == COMPLETE and relation in (None, assertion.relation):
                 for direction, there, other in (
@@ -198,15 +198,15 @@ async def related(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
                     ("toKey", assertion.end, assertion.start),
                 ):
                     if there == key:
-                        found.setdefault(other, {}).setdefault(direction, []).append(assertion.relation)
-        shown = mirror.shown(found, access.caller)
+                        related.setdefault(other, {}).setdefault(direction, []).append(assertion.relation)
+        shown = mirror.shown(related, access.caller)
         infos = [
             {
                 **structures.texts_of(each),
                 "businessKey": key_of(each.key),
                 "sharedRelationships": [
                     {"direction": direction, "keyedReference": [reference(one) for one in relations]}
-                    for direction, relations in found[each.key].items()
+                    for direction, relations in related[each.key].items()
                 ],
             }
             for each in sorted(shown, key=lambda each: each.name.casefold())

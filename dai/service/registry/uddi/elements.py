@@ -81,13 +81,13 @@ class Vocabulary:
         declaration = self.elements.get(name, _TEXT)
         if declaration.simple and declaration.text:
             return (element.text or "").strip()
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in element.attrib.items():
             bare = key.rpartition("}")[2] if key.startswith((_XML, f"{{{self.namespace}}}")) else key
             if bare in declaration.attributes or f":{bare}" in declaration.attributes:
-                found[bare] = value
+                values[bare] = value
         if declaration.text:
-            found["text"] = (element.text or "").strip()
+            values["text"] = (element.text or "").strip()
         tags: Mapping[str, str] = self._tags.get(name, {})  # type: ignore[attr-defined]
         for child in element:
             if not isinstance(child.tag, str):
@@ -99,10 +99,10 @@ class Vocabulary:
                 )
             owner, bare = self.of(there)
             if declaration.children[there]:
-                found.setdefault(bare, []).append(owner.read(child))
+                values.setdefault(bare, []).append(owner.read(child))
             else:
-                found[bare] = owner.read(child)
-        return found
+                values[bare] = owner.read(child)
+        return values
 
     def write(self, name: str, value: Any) -> str:
         """The element, of what ``read`` gives, without its namespace."""

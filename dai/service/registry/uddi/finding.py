@@ -71,7 +71,7 @@ class Search:
         self._tmodels = [iri(each) for each in asked.get("tModelBag", {}).get("tModelKey", []) if each]
         self._urls = {each.get("text", "") for each in asked.get("discoveryURLs", {}).get("discoveryURL", [])}
 
-    def found(self, among: Iterable[str] | None = None) -> list[Entry]:
+    def matching(self, among: Iterable[str] | None = None) -> list[Entry]:
         """In the order that the qualifiers say. ``among``: keys of the entries that come into question."""
         keys = self._keys() if among is None else among
         fitting = [each for each in self._mirror.shown(set(keys), self._caller) if self._fits(each)]
@@ -152,10 +152,10 @@ def _like(name: str, parts: Sequence[str], *, exact: bool) -> bool:
     if not name.startswith(first) or end < at:
         return False
     for each in others[:-1] if exact else others:
-        found = name.find(each, at, end)
-        if found < 0:
+        place = name.find(each, at, end)
+        if place < 0:
             return False
-        at = found + len(each)
+        at = place + len(each)
     return not exact or name.endswith(others[-1])
 
 

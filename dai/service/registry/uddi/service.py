@@ -61,18 +61,18 @@ async def _find(access: Access, name: str, asked: dict[str, Any]) -> dict[str, A
             if top is None:
                 raise NotFoundError(f"There is no key {within!r}.")
             among = [each.key for each in mirror.below(top.key) if each.kind == kind]
-        found = search.found(among)
-        said: dict[str, Any] = {"truncated": "true"} if len(found) > most else {}
-        found = found[:most]
+        matches = search.matching(among)
+        said: dict[str, Any] = {"truncated": "true"} if len(matches) > most else {}
+        matches = matches[:most]
         match kind:
             case "business":
-                infos = [structures.business_info(mirror, each, access.caller) for each in found]
+                infos = [structures.business_info(mirror, each, access.caller) for each in matches]
                 return said | {"businessInfos": {"businessInfo": infos}}
             case "service":
-                return said | {"serviceInfos": {"serviceInfo": [structures.service_info(each) for each in found]}}
+                return said | {"serviceInfos": {"serviceInfo": [structures.service_info(each) for each in matches]}}
             case "tmodel":
-                return said | {"tModelInfos": {"tModelInfo": [structures.tmodel_info(each) for each in found]}}
-        return said | {"bindingTemplate": [structures.structure(mirror, each, access.caller) for each in found]}
+                return said | {"tModelInfos": {"tModelInfo": [structures.tmodel_info(each) for each in matches]}}
+        return said | {"bindingTemplate": [structures.structure(mirror, each, access.caller) for each in matches]}
 
     return await access.read(find)
 
@@ -83,8 +83,8 @@ async def _get(access: Access, name: str, asked: dict[str, Any]) -> dict[str, An
     keys = [iri(each) for each in asked.get(f"{called}Key", [])]
 
     def details(mirror: Mirror) -> dict[str, Any]:
-        found = [_there(mirror, each, _NAMES[called], access.caller) for each in keys]
-        said = [structures.structure(mirror, each, access.caller) for each in found]
+        matches = [_there(mirror, each, _NAMES[called], access.caller) for each in keys]
+        said = [structures.structure(mirror, each, access.caller) for each in matches]
         if extended:
             return {"businessEntityExt": [{"businessEntity": each} for each in said]}
         return {KINDS[_NAMES[called]]: said}
@@ -103,21 +103,21 @@ async def _save(access: Access, name: str, asked: dict[str, Any]) -> dict[str, A
     access.may("write", "change")
     kind = _NAMES[name.partition("_")[2]]
     above = {"service": "businessKey", "binding": "serviceKey"}.get(kind)
-    made: set[str] = set()
-    given = [
-        list(entries(made, kind, each, iri(each[above]) if above and each.get(above) else None))
+    new_keys: set[str] = set()
+    trees = [
+        list(entries(new_keys, kind, each, iri(each[above]) if above and each.get(above) else None))
         for each in asked.get(KINDS[kind], [])
     ]
 
     def save(draft: Draft) -> list[str]:
-        for tree in given:
+        for tree in trees:
             for each in tree:
-                if each.key not in made and draft.get(each.key) is None:
+                if each.key not in new_keys and draft.get(each.key) is None:
                     raise NotFoundError(f"There is no key {structures.key_of(each.key)!r}.")
             whole = draft.get(tree[0].key) is not None and kind in ("business", "service")
             publications = [Publication(_kept(draft, each)) for each in tree]
             operations.publish(draft, access.caller, publications, access.registry.settings, whole=whole)
-        return [tree[0].key for tree in given]
+        return [tree[0].key for tree in trees]
 
     keys = await access.change(save)
     return await access.read(

@@ -42,12 +42,12 @@ def key_of(entry_key: str, *, tmodel: bool = False) -> str:
 # From UDDI
 
 
-def entries(made: set[str], kind: str, said: dict[str, Any], parent: str | None = None) -> Iterator[Entry]:
+def entries(new_keys: set[str], kind: str, said: dict[str, Any], parent: str | None = None) -> Iterator[Entry]:
     """A structure, and those in it behind it. ``made`` gets the keys that were not said."""
     if said.get(KEYS[kind]):
         key = iri(said[KEYS[kind]])
     else:
-        made.add(key := new_key())
+        new_keys.add(key := new_key())
     names = said.get("name", [])
     bags = [said.get(bag, {}).get("keyedReference", []) for bag in ("categoryBag", "identifierBag")]
     instances = said.get("tModelInstanceDetails", {}).get("tModelInstanceInfo", [])
@@ -70,7 +70,7 @@ def entries(made: set[str], kind: str, said: dict[str, Any], parent: str | None 
     }
     for_below, structures = below.get(kind, ("", []))
     for each in structures:
-        yield from entries(made, for_below, each, key)
+        yield from entries(new_keys, for_below, each, key)
 
 
 def references(said: Iterable[dict[str, Any]]) -> tuple[Reference, ...]:
