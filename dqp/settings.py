@@ -336,7 +336,9 @@ def parse(
         replica_service=_replica_service(said, f"{dot}replicas", aliases, base, environment),
         registry=_registry(document.get("registry"), f"{dot}registry", settings, base, environment),
         evaluator_registry=_registry(
-            evaluators if isinstance(evaluators, Mapping) else None, f"{dot}evaluators", settings, base, environment
+            evaluators if isinstance(evaluators, Mapping) else None,
+            *(f"{dot}evaluators", settings, base, environment),
+            evaluators=True,
         ),
         columns=config.columns(document.get("columns", {}), f"{dot}columns", base, least=2),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
@@ -600,8 +602,15 @@ def _replica_service(
 
 
 def _registry(
-    said: Any, where: str, settings: FederationSettings, base: Path, environment: Mapping[str, str]
+    said: Any,
+    where: str,
+    settings: FederationSettings,
+    base: Path,
+    environment: Mapping[str, str],
+    *,
+    evaluators: bool = False,
 ) -> RegistrySettings | None:
+    """``evaluators``: it names those, who get the federation's own token."""
     if said is None:
         return None
     if not isinstance(said, Mapping) or "url" not in said:
@@ -617,14 +626,18 @@ def _registry(
     publishers: tuple[object, ...] = registry.publishers
     if not all(isinstance(each, str) and each for each in publishers):
         raise ConfigurationError(f"{where}.publishers must be a list of names.")
-    if registry.source_token is not None and registry.allow == LOOPBACK:
+    given, key = registry.source_token, f"{where}.source_token"
+    if evaluators and given is None:
+        given, key = settings.token, f"{where.removesuffix('evaluators')}token"
+    # at any port of this machine may be anybody, and whoever publishes says which port is asked
+    if given is not None and registry.allow == LOOPBACK:
         raise ConfigurationError(
-            f"{where}.source_token needs {where}.allow, which says who gets it.",
+            f"{key} needs {where}.allow, which says who gets it.",
             hint='It looks like allow = ["https://data.example.org"].',
         )
-    for address in registry.allow if registry.source_token is not None else ():
+    for address in registry.allow if given is not None else ():
         if not is_safe(address):
-            raise ConfigurationError(f"{where}.source_token would travel to {address!r} without encryption.")
+            raise ConfigurationError(f"{key} would travel to {address!r} without encryption.")
     return dataclasses.replace(
         registry,
         token=None if registry.token is None else config.secret(registry.token, f"{where}.token", environment, base),

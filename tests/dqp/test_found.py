@@ -327,3 +327,15 @@ def test_a_lease_counts_as_long_as_it_surely_holds() -> None:
 def test_a_configuration_that_cannot_be(section: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(says)):
         load({"registry": section})
+
+
+@pytest.mark.parametrize(
+    ("allow", "says"),
+    [({}, "needs evaluators.allow"), ({"allow": ["http://data.example.org"]}, "without encryption")],
+)
+def test_the_token_of_a_federation_is_for_evaluators_that_are_listed(allow: dict[str, Any], says: str) -> None:
+    """Whoever may publish could name a port of this machine, or read what goes there."""
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        load({"token": "t", "evaluators": {"url": "http://r", **allow}})
+    listed = load({"token": "t", "evaluators": {"url": "http://r", "allow": ["https://data.example.org"]}})
+    assert listed.token == "t"
