@@ -233,7 +233,7 @@ def load(
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        hint = "Name a federation.toml, or the URL of a federation of a service."
+        hint = "Name a federation.toml, a file of SQLite or DuckDB, files of tables, or the URL of a federation."
         raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
@@ -513,6 +513,11 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
         path = text if "://" in text else str(base / text)
         if "://" not in text or is_files(text):
             text = url_of(path, section.alias) or text
+            if "://" not in text and "@" not in text and not Path(path).exists():
+                raise ConfigurationError(
+                    f"{section.alias}: there is no file {text!r} in {base.resolve()}.",
+                    hint=f"For a data service write http://{text}." if ":" in text else "Files are named from there.",
+                )
         database = config.database_url(text, f"{place}.database", base, password)
     for key, address in (("url", url), *(("replicas", each) for each in section.replicas)):
         if address is not None:

@@ -1,7 +1,7 @@
 """What people get wrong in their first hour: each error says in one line what to type instead."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -188,3 +188,81 @@ def test_a_database_by_its_path() -> None:
     ) as caught:
         dqp.connect("://me:secret@localhost/lab")
     assert "secret" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("field")
+    with sqlite3.connect(folder / "field.db") as connection:
+        connection.execute('create table sites (id integer, name text, "height above sea" real)')
+    connection.close()
+    config = {
+        "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
+        "resources": {"a": {"url": "sqlite:///field.db"}},
+    }
+    with background(parse(config, folder, {})) as service:
+        yield service.url
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "named", "says"),
+    [
+        ("select * from sites where id = %s", (3,), {}, "? (in order) or :name, not %s"),
+        ("select * from sites where id = %(id)s", (), {"id": 3}, "not %(id)s"),
+        ("select * from sites where id = {wanted}", (), {}, "not {wanted}"),
+        ("select * from sites where name = 'O'Brien'", (), {}, "A ' within a text is written ''"),
+        ("select height above sea from sites", (), {}, 'written "height above sea"'),
+        ("select * from sites where id in [:ids]", (), {"ids": [1]}, "IN :ids"),
+        ("select * from sites where id = ?", ([3],), {}, "without brackets"),
+        ("select * from sites where id = ? and name = ?", ([3, "a"],), {}, "one after the other"),
+        ("select * from sites where id = :id", (), {}, "The parameter :id has no value"),
+    ],
+)
+def test_values_that_are_written_in_another_way(
+    field_service: str, sql: str, values: tuple[Any, ...], named: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        dai.connect(field_service).query(sql, *values, **named)
+    assert says in str(caught.value)
+
+
+def test_a_token_from_a_file_has_the_end_of_its_line_and_is_never_printed(field_service: str) -> None:
+    assert dai.connect(field_service, token="secret\n").query("select 1").rows() == [(1,)]
+    with pytest.raises(RequestError, match="token has characters") as caught:
+        dai.connect(field_service, token="sec\nret")
+    assert "ret" not in str(caught.value).replace("characters", "")
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(RequestError, match=r"There is no file 'none\.db'"):
+        dai.connect("none.db")
+    with pytest.raises(ConfigurationError, match=r"field: there is no file 'fild\.db'"):
+        dqp.connect({"sources": {"field": "fild.db"}})
+    with pytest.raises(ConfigurationError, match=r"http://127\.0\.0\.1:8080/data"):
+        dqp.connect({"sources": {"field": "127.0.0.1:8080/data"}})
+
+
+def test_tables_of_a_lab_say_which_sources_are_away() -> None:
+    with dqp.connect({"sources": {"gone": "http://127.0.0.1:1/a", "field": "field.db"}}) as lab:
+        listed = lab.tables()
+        assert "gone: " in repr(listed)
+        assert "gone: " in listed._repr_html_()
+        assert listed.to_pylist()[0]["rows"] is None, "SQLite has not counted"
+
+
+def test_a_missing_word_of_a_command_is_named_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["query", "select 1"])
+    assert capsys.readouterr().err.endswith("required: sql\n")
+
+
+def test_what_a_federation_does_not_run() -> None:
+    with dqp.connect("field.db") as lab:
+        for sql, values, says in (
+            ("insert into field.samples values (1, 2)", (), "Send INSERT to the resource"),
+            ("select * from read_csv('traits.csv')", (), "Files are sources"),
+            ("select * from field.samples where a = %s", (3,), "not %s"),
+        ):
+            with pytest.raises(RequestError) as caught:
+                lab.sql(sql, *values).arrow()
+            assert says in str(caught.value)

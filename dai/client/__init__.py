@@ -57,6 +57,7 @@ __all__ = [
     "document",
     "element",
 ]
+_FILES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".csv", ".parquet", ".toml")
 _NAME = re.compile(r"[^\s/:.]+")
 """Of a resource: nothing that stands in addresses and files."""
 
@@ -128,6 +129,8 @@ def parted(url: str) -> tuple[str, str | None]:
             f"{url!r} is a file, not the address of a data service.",
             hint=f"Serve it: dai serve {url}. Or without a service: dqp.connect({url!r}).",
         )
+    if "://" not in url and url.lower().endswith(_FILES):
+        raise RequestError(f"There is no file {url!r} here.", hint=f"Serve one that is there: dai serve {url}.")
     if "://" not in url:
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
     parts = urlsplit(url)

@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
     query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
     query.add_argument("resource", help="its address, or its name at --server")
     query.add_argument("sql")
-    query.add_argument("parameters", nargs="*", metavar="parameter", type=_parameter)
+    query.add_argument("parameters", nargs="*", default=[], metavar="parameter", type=_parameter)
     query.add_argument(
         "-p",
         dest="named",

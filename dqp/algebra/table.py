@@ -72,6 +72,8 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     rows: float = UNKNOWN_ROWS
+    counted: bool = True
+    """Whether the source says how many rows there are; else ``rows`` is assumed."""
     bytes: float = 0.0
     kind: str = "table"
     replicas: tuple[Replica, ...] = field(default=(), repr=False)
@@ -240,6 +242,7 @@ def table_of(
             dict.fromkeys(tuple(names[each] for each in index) for index in (each.columns for each in plain))
         ),
         rows=rows,
+        counted=known is not None,
         bytes=rows * sum(each.width for each in columns),
         kind=info.kind,
         replicas=replicas,

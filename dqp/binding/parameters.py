@@ -24,6 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens as lexed
+from dai.drivers.sql.suggestions import other_parameter
 from dai.errors import LimitError, NotAQueryError, ParameterError, StatementError
 from dai.plugins import nearest
 from dqp.algebra.table import list_name
@@ -274,7 +275,8 @@ def _replaced(
     if surplus:
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
         raise ParameterError(
-            f"The statement does not use parameter {names}.", hint="Leave the value out, or write the parameter."
+            f"The statement does not use parameter {names}.",
+            hint=other_parameter(sql, SYNTAX) or "Leave the value out, or write the parameter.",
         )
     return edits
 

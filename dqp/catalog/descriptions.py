@@ -41,8 +41,8 @@ TABLES = pa.schema(
         ("origin", pa.string()),
     ]
 )
-"""Of ``SHOW TABLES``. ``rows`` is an estimate; ``types`` and what stands behind the comment go with ``columns``, in
-order. ``origin``: of a source that a registry names."""
+"""Of ``SHOW TABLES``. ``rows`` is an estimate, NULL where the source has none; ``types`` and what stands behind the
+comment go with ``columns``, in order. ``origin``: of a source that a registry names."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def tables(catalog: Catalog) -> pa.Table:
     rows = []
     for each in catalog.tables():
         named = [(column.name, column.type.lower(), column.meaning) for column in each.columns]
-        rows.append(_row(each.source, _name(each), int(each.rows), named, each.comment, catalog.origin(each.source)))
+        rows.append(_row(each.source, _name(each), _rows(each), named, each.comment, catalog.origin(each.source)))
     for alias, name, table, copies in catalog.logical_tables():
         named = [(column.name, column.type.lower(), column.meaning) for column in table.columns]
-        rows.append(_row(alias, name, int(table.rows), named, copies))
+        rows.append(_row(alias, name, _rows(table), named, copies))
     for view, shape in catalog.shapes_of_views().items():
         rows.append(_row(None, view, None, [(name, type.lower(), Meaning()) for name, type in shape]))
     for upload, loaded in catalog.uploads.tables.items():
@@ -94,6 +94,10 @@ def tables(catalog: Catalog) -> pa.Table:
         ]
         rows.append(_row(None, upload, loaded.num_rows, columns))
     return pa.Table.from_pylist(rows, TABLES)
+
+
+def _rows(table: Table) -> int | None:
+    return int(table.rows) if table.counted else None
 
 
 def _name(table: Table) -> str:

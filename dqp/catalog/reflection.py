@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from dai.drivers import Statistics, TableInfo
-from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sampling import with_sample
 from dqp.catalog.sources import Source, fingerprint_of
@@ -466,8 +466,11 @@ def unavailable(alias: str, error: DaiError) -> DaiError:
     # The message must not tell the address of a service.
     is_public = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
     why = error.detail if is_public else f"{error.title}."
+    hint = "Queries of other sources go on. Try again when it is back."
+    if isinstance(error, UnauthenticatedError):
+        hint = f'Its service wants to know who asks: sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}.'
     return DatabaseUnavailableError(
         f"The source {alias!r} is not available: {why[0].lower()}{why[1:]}",
-        hint="Queries of other sources go on. Try again when it is back.",
+        hint=hint,
         source=alias,
     )

@@ -38,6 +38,7 @@ _SETTINGS = (
 _DESCRIBE = "DESCRIBE "
 _KEPT = 10_000
 """Longest query, in characters, whose words stay in the cache."""
+_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "ALTER", "TRUNCATE"})
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """Statements that are queries for DuckDB, but would describe the validator and not the sources. Where they stand alone,
 ``descriptions`` answers."""
@@ -160,10 +161,13 @@ class Validator:
                     hint=f"Send {word} alone: it is no view and has no plan.",
                 )
             if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+                hint = "Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…)."
+                if word in _CHANGES:
+                    hint = f"A federation only reads. Send {word} to the resource: dai.connect(…).execute(…)."
                 raise NotAQueryError(
                     "This is not a single query; nothing was run." if statements else "The statement is empty.",
                     sql=sql,
-                    hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
+                    hint=hint,
                 )
             values: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
             read = self._read(sql)
@@ -224,6 +228,7 @@ def _refusing(prefix: str, sql: str, read: str | None = None) -> Iterator[None]:
             "The statement is not allowed here: it would reach files, extensions or settings.",
             sql=sql,
             position=fault.position,
+            hint='Files are sources: dqp.connect({"sources": {"traits": "data/*.csv"}}).',
         ) from error
     except duckdb.Error as error:
         raise Refused(_fault(error, prefix, read or sql)) from error

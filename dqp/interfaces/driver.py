@@ -261,7 +261,7 @@ class Federation(Virtual):
         schema, _, bare = name.rpartition(".")
         described = self.catalog.table(alias, bare, schema or None) if name else self.catalog.table(None, table)
         return Statistics(
-            rows=int(described.rows),
+            rows=int(described.rows) if described.counted else None,
             size_bytes=int(described.bytes),
             columns={
                 each.name: ColumnStatistics(
@@ -310,6 +310,6 @@ def _described(table: Table) -> TableInfo:
         ),
         primary_key=table.keys[0] if table.keys else (),
         foreign_keys=tuple(replace(each, schema=table.source) for each in table.foreign_keys),
-        rows=int(table.rows),
+        rows=int(table.rows) if table.counted else None,
         comment=table.comment,
     )

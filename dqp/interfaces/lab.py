@@ -35,6 +35,7 @@ from dai.errors import (
     DatabaseUnavailableError,
     ParameterError,
     StatementError,
+    UnauthenticatedError,
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -139,9 +140,9 @@ class Lab:
 
     def tables(self) -> Listing:
         """What can be queried: source, table, estimated rows, columns with their types and comments. Views and uploads
-        have no source. Drawn in a notebook."""
+        have no source; ``problems`` stand below. Drawn in a notebook."""
         self._check_open()
-        return Listing(Query(self, "SHOW TABLES", ()).arrow())
+        return Listing(Query(self, "SHOW TABLES", ()).arrow(), self.problems)
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -168,7 +169,8 @@ class Lab:
             yield
         except DatabaseUnavailableError as error:
             places = {each.alias: each.database or each.url for each in self.coordinator.settings.sources}
-            if url := places.get(error.extra.get("source", "")):
+            is_stranger = isinstance(error.__cause__, UnauthenticatedError)
+            if (url := places.get(error.extra.get("source", ""))) and not is_stranger:
                 error.hint = f"Check the url of the source {error.extra['source']}: {address(url)}."
             raise
 
@@ -212,11 +214,9 @@ class Lab:
     def _repr_html_(self) -> str:
         """The tables, for notebooks."""
         try:
-            drawn = self.tables()._repr_html_()
+            return self.tables()._repr_html_()
         except DaiError as error:
             return f"<pre>{html.escape(str(error))}</pre>"
-        problems = [f"{name}: {why}" for name, why in self.problems.items()]
-        return drawn + (f"<pre>{html.escape(chr(10).join(problems))}</pre>" if problems else "")
 
 
 class Query(Tabular):

@@ -19,11 +19,15 @@ Names = Mapping[tuple[str, ...], Sequence[str]]
 """The columns of tables by their paths: (source, table) or (source, schema, table), (name,) of views and uploads."""
 
 
+NO_PROBLEMS: Mapping[str, str] = {}
+
+
 class Listing(Tabular):
     """What ``SHOW TABLES`` gives, an Arrow table that is drawn; whatever else an Arrow table has, it has, too."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, table: pa.Table, problems: Mapping[str, str] = NO_PROBLEMS) -> None:
+        """``problems``: what cannot be listed, by name, and why."""
+        self._table, self._problems = table, problems
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -60,14 +64,20 @@ class Listing(Tabular):
             [_name(each), _count(each), ", ".join(map(_with_unit, _columns(each))), each["comment"] or ""]
             for each in self._table.to_pylist()
         ]
-        return "\n".join(lines(["table", "rows", "columns", "comment"], rows, right=[1])) if rows else "<no tables>"
+        told = lines(["table", "rows", "columns", "comment"], rows, right=[1]) if rows else ["<no tables>"]
+        return "\n".join([*told, *self._told()])
+
+    def _told(self) -> list[str]:
+        return [f"{name}: {why}" for name, why in self._problems.items()]
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{each}</th>" for each in ("table", "rows", "columns", "comment"))
         body = "".join(f"<tr>{''.join(_cells(each))}</tr>" for each in self._table.to_pylist())
         count = len(self)
         note = f"{count:,} table{'' if count == 1 else 's'}"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>" + "".join(
+            f"<pre>{html.escape(each)}</pre>" for each in self._told()
+        )
 
 
 def _name(row: Mapping[str, Any]) -> str:

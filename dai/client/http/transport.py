@@ -429,7 +429,10 @@ class Transport:
 
 
 def _bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+    text = token.strip()  # of a file, with the end of its line
+    if not text.isascii() or not text.isprintable():
+        raise RequestError("The token has characters that no token has.", hint="Give it as it was made, in one line.")
+    return {"Authorization": f"Bearer {text}"}
 
 
 def _checked(url: str) -> SplitResult:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dai.drivers.sql.lexer import Bound, Token, check_count, edited, tokens
+from dai.drivers.sql.suggestions import other_parameter
 from dai.drivers.sql.syntax import Syntax
 from dai.errors import LimitError, ParameterError, StatementError
 from dai.plugins import nearest
@@ -54,7 +55,9 @@ def placed(sql: str, parameters: Parameters, syntax: Syntax) -> Placed:
     if not isinstance(parameters, Mapping) and not any(isinstance(each, list) for each in parameters):
         return Placed(sql, parameters, sql)
     code = [each for each in tokens(sql, syntax) if each.kind != "comment"]
-    places = list(_named(sql, code, parameters) if isinstance(parameters, Mapping) else _in_order(code, parameters))
+    places = list(
+        _named(sql, code, parameters, syntax) if isinstance(parameters, Mapping) else _in_order(code, parameters)
+    )
     edits: list[tuple[int, int, str]] = []
     values: list[Any] = []
     for first, last, shown, value in places:
@@ -96,7 +99,9 @@ def _names(sql: str, code: Sequence[Token]) -> Iterator[int]:
         yield place
 
 
-def _named(sql: str, code: Sequence[Token], parameters: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Any]]:
+def _named(
+    sql: str, code: Sequence[Token], parameters: Mapping[str, Any], syntax: Syntax
+) -> Iterator[tuple[int, int, str, Any]]:
     """(first and last token, how it is written, value) of each parameter."""
     used: set[str] = set()
     for token in code:
@@ -120,12 +125,26 @@ def _named(sql: str, code: Sequence[Token], parameters: Mapping[str, Any]) -> It
     if surplus := [name for name in parameters if name not in used]:
         raise ParameterError(
             f"The statement does not use parameter {', '.join(f':{name}' for name in surplus)}.",
-            hint="Leave the value out, or write :name in the statement.",
+            hint=_unused(sql, surplus[0], syntax),
         )
+
+
+def _unused(sql: str, name: str, syntax: Syntax) -> str:
+    """How a value gets its place in the statement."""
+    if (other := other_parameter(sql, syntax)) is not None:
+        return other
+    if f":{name}" in sql:
+        return f"In brackets, and right behind a word, :{name} is no parameter; a list stands behind IN: … IN :{name}."
+    return f"Leave the value out, or write :{name} in the statement."
 
 
 def _in_order(code: Sequence[Token], parameters: Sequence[Any]) -> Iterator[tuple[int, int, str, Any]]:
     markers = [place for place, token in enumerate(code) if token.kind == "marker"]
+    if len(parameters) == 1 and isinstance(parameters[0], list) and len(markers) == len(parameters[0]) != 1:
+        raise ParameterError(
+            f"The statement has {len(markers)} parameters (?), and one value was given, a list.",
+            hint="Give the values one after the other: query(…, 1, 2), not query(…, [1, 2]).",
+        )
     check_count(len(markers), len(parameters))
     for number, (place, value) in enumerate(zip(markers, parameters, strict=True), 1):
         yield place, place, f"? (number {number})", value
@@ -144,7 +163,7 @@ def _listed(
     if text(before) != "IN":
         raise ParameterError(
             f"Parameter {shown} is a list, which stands for its values alone behind IN.",
-            hint=f"Write … IN {shown.split()[0]}, or give one value.",
+            hint=f"Write … IN {shown.split()[0]}, or give one value, without brackets around it.",
         )
     if misfit := next((each for each in values if isinstance(each, list | Mapping)), None):
         raise ParameterError(f"Parameter {shown} is a list that holds a {type(misfit).__name__}; it holds values.")

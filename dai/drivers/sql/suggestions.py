@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from dai.drivers.sql.ddl import quoted
-from dai.drivers.sql.lexer import tokens
+from dai.drivers.sql.lexer import Token, tokens
 from dai.drivers.sql.syntax import Syntax
 from dai.plugins import nearest
 
@@ -21,6 +22,8 @@ _OPERANDS = frozenset(
     {"SELECT", "DISTINCT", "WHERE", "BY", "ON", "AND", "OR", "NOT", "SET", ",", "(", ".", "=", "<", ">", "+"}
 )
 """What a column may stand behind."""
+_PERCENT = re.compile(r"%s\b|%\(\w+\)s\b|\{\w+\}")
+"""How other drivers write parameters."""
 
 
 def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
@@ -29,18 +32,62 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
     code = [each for each in tokens(sql, syntax) if each.kind != "comment"]
     texts = [sql[each.start : each.end] for each in code]
     at = next((place for place, each in enumerate(code) if each.start >= position - 1), len(code))
+    if any(_cut(code, place) for place in (at, at - 1)):
+        return "A ' within a text is written ''. Better give the text as a parameter: ? or :name."
     for place in (at, at - 1):
         if not 0 < place < len(code) or code[place].kind != "word":
             continue
         word = texts[place]
         if word.upper() in _RESERVED and texts[place - 1].upper() in _OPERANDS:
             return f"{word} is a keyword; a column of that name is written {quoted(word, syntax)}."
+    if (name := _spaced(code, texts, at)) is not None:
+        return f"A name with spaces is written {quoted(name, syntax)}."
     words = [texts[place] for place in (at, at - 1) if 0 <= place < len(code) and code[place].kind == "word"]
     for word in words:
         close = difflib.get_close_matches(word.upper(), _CLAUSES, 1, 0.7)
         if close and word.upper() not in _RESERVED:
             return f"Did you mean {close[0]}?"
     return None
+
+
+def other_parameter(sql: str, syntax: Syntax) -> str | None:
+    """A hint where a parameter is written as other drivers want it (``%s``, ``%(name)s``) or as Python does (``{name}``)."""
+    if (found := next((each for each in _PERCENT.finditer(sql)), None)) is None:
+        return None
+    if any(
+        kind in ("string", "name", "comment") and start <= found.start() < end
+        for kind, start, end in tokens(sql, syntax)
+    ):
+        return None
+    return f"Parameters are ? (in order) or :name, not {found.group()}."
+
+
+def _cut(code: Sequence[Token], place: int) -> bool:
+    """Whether a word stands right behind a text, as where a text has a quote."""
+    if not 0 < place < len(code):
+        return False
+    return code[place].kind == "word" and code[place - 1].kind == "string" and code[place - 1].end == code[place].start
+
+
+def _spaced(code: Sequence[Token], texts: Sequence[str], at: int) -> str | None:
+    """Three and more words in a row, of which none is a keyword, at the place of the error: one name, perhaps."""
+    for place in (at, at - 1):
+        first = last = place
+        while 0 <= first < len(code) and _is_name(code[first], texts[first]):
+            first -= 1
+        while 0 <= last < len(code) and _is_name(code[last], texts[last]):
+            last += 1
+        if last - first - 1 >= 3:
+            return " ".join(texts[first + 1 : last])
+    return None
+
+
+def _is_name(token: Token, text: str) -> bool:
+    return (
+        token.kind == "word"
+        and text.upper() not in _RESERVED
+        and not difflib.get_close_matches(text.upper(), _CLAUSES, 1, 0.7)
+    )
 
 
 def meant(name: str, known: Mapping[str, str]) -> str | None:
