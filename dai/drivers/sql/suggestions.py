@@ -51,7 +51,7 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
 
 
 def other_parameter(sql: str, syntax: Syntax) -> str | None:
-    """A hint where a parameter is written as other drivers want it (``%s``, ``%(name)s``) or as Python does (``{name}``)."""
+    """A hint where a parameter is written in another way: ``%s``, ``%(name)s``, ``{name}``."""
     if (found := next((each for each in _PERCENT.finditer(sql)), None)) is None:
         return None
     if any(

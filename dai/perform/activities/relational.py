@@ -44,7 +44,7 @@ from dai.perform.activity import (
 from dai.streams.limited import limited
 from dai.streams.stream import Block, ByteStream, Stream, size_of
 
-_GIVE = "Give it one: query(…, {0}=…)."
+_GIVE = "give it: query(…, {0}=…)."
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -151,7 +151,9 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
         yield
     except ParameterError as error:
         if not values and (names := names_in(sql, syntax)):
-            raise ParameterError(f"The parameter {names[0]} has no value.", hint=_GIVE.format(names[0][1:])) from error
+            raise ParameterError(
+                f"The parameter {names[0]} has no value.", hint=_GIVE.format(names[0][1:]).capitalize()
+            ) from error
         if values and (other := other_parameter(sql, syntax)):
             error.hint = other
         raise
@@ -160,7 +162,7 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
         if not values and bind_markers(sql, "qmark", syntax).count:
             more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
         elif not values and (names := names_in(sql, syntax)):
-            more = f"Where {names[0]} stands for a value: {_GIVE.format(names[0][1:])}"
+            more = f"Where {names[0]} stands for a value, {_GIVE.format(names[0][1:])}"
         elif (other := other_parameter(sql, syntax)) is not None:
             more = other
         elif error.position is not None and "syntax" in error.detail.lower() and not error.hint:
