@@ -266,3 +266,16 @@ def test_what_a_federation_does_not_run() -> None:
             with pytest.raises(RequestError) as caught:
                 lab.sql(sql, *values).arrow()
             assert says in str(caught.value)
+
+
+def test_a_line_of_a_csv_file_that_does_not_fit_is_shown() -> None:
+    Path("traits.csv").write_text("species,mass\n" + "Parus,1\n" * 30_000 + "Corvus,heavy\n")
+    with dqp.connect("traits.csv") as lab, pytest.raises(DataError) as caught:
+        lab.sql("select max(mass) from traits.traits").arrow()
+    for each in ("traits.csv: ", "Line: 30002", "Corvus,heavy", '"mass"', "Correct the line"):
+        assert each in str(caught.value)
+
+
+def test_a_parameter_keeps_the_letters_of_its_name(field_service: str) -> None:
+    with pytest.raises(ParameterError, match=r"Give it: query\(…, siteId=…\)"):
+        dai.connect(field_service).query("select * from sites where id = :siteId")

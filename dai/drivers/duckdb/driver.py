@@ -416,6 +416,11 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     hint = next((line for line in hints if '"pg_' not in line), None)
     sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
     detail = message.partition(": ")[2] or message
+    if detail.startswith("CSV Error on Line"):
+        file = re.search(r"^\s*file = (?:.*[/\\])?(.+)$", rest, re.M)
+        where = f"{file.group(1)}: " if file else ""
+        what = ". ".join(line.rstrip(".") for line in rest.splitlines()[:2])
+        raise DataError(f"{where}{detail}. {what}.", hint="Correct the line in the file, or leave it out.") from error
     raise StatementError(detail, sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
 
 

@@ -152,7 +152,7 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
     except ParameterError as error:
         if not values and (names := names_in(sql, syntax)):
             raise ParameterError(
-                f"The parameter {names[0]} has no value.", hint=_GIVE.format(names[0][1:]).capitalize()
+                f"The parameter {names[0]} has no value.", hint=f"G{_GIVE.format(names[0][1:])[1:]}"
             ) from error
         if values and (other := other_parameter(sql, syntax)):
             error.hint = other
