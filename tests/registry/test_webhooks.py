@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -214,3 +215,27 @@ def test_no_host_with_a_private_address_is_called(serve: Callable[..., Any], rec
         until(lambda: state(alice)["stopped"])
         assert "private address" in state(alice)["problem"]
         assert receiver.requests == []
+
+
+def test_silent_receivers_of_one_owner_keep_nobody_waiting(
+    serve: Callable[..., Any], receiver: Receiver, monkeypatch: Any
+) -> None:
+    for name in ("SECONDS", "SILENCE"):
+        monkeypatch.setattr(sender, name, 600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent_url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        urls = [silent_url, f"http://127.0.0.1:{receiver.server_port}/"]
+        with (
+            serve(urls=urls, seconds=600, silence=600) as running,
+            client(running, "alice") as alice,
+            client(running, "bob") as bob,
+        ):
+            for _ in range(2 * sender.AT_ONCE):
+                made(alice, silent_url)
+            publish(alice, service("urn:s:a"))
+            taken = [silent.accept()[0] for _ in range(sender.OF_ONE)]
+            made(bob, receiver.url)
+            publish(alice, service("urn:s:b"))
+            until(lambda: ("published", "urn:s:b") in receiver.changes())
+            for each in taken:
+                each.close()

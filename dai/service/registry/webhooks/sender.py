@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dai.client.http.signing import Signer
 
 log = logging.getLogger("dai.registry")
-AT_ONCE, MOST_CHANGES = 4, 1000
+AT_ONCE, OF_ONE, MOST_CHANGES = 4, 2, 1000
+"""Requests to webhooks at once, of all owners and of one: receivers who are silent keep nobody else waiting."""
 LOOK_SECONDS, TOGETHER_SECONDS = 1.0, 0.02
 """How often changes by other processes, and new webhooks, are looked for; and how long changes are waited for that can
 go with the first one."""
@@ -65,7 +66,8 @@ class Sender:
         self._calls = Cancellation()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._due: dict[str, float] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, str] = {}
+        """The owners of the webhooks that are served, by their ids."""
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
         registry.listeners.append(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
@@ -80,8 +82,8 @@ class Sender:
                 last = self._registry.number() if known else 0
                 for each in known:
                     ready = not each.stopped and each.number < last and each.id not in self._busy
-                    if ready and time.monotonic() >= self._due.get(each.id, 0.0):
-                        self._busy.add(each.id)
+                    if ready and time.monotonic() >= self._due.get(each.id, 0.0) and self._has_room(each.owner):
+                        self._busy[each.id] = each.owner
                         self._pool.submit(self._serve, each)
             except DaiError as error:
                 log.warning("webhooks could not be read", extra={"error": error.code})
@@ -91,6 +93,9 @@ class Sender:
             self._closing.wait(TOGETHER_SECONDS if known else LOOK_SECONDS)
             if known:
                 self._wake.wait(LOOK_SECONDS)
+
+    def _has_room(self, owner: str) -> bool:
+        return list(self._busy.values()).count(owner) < OF_ONE
 
     def _serve(self, webhook: Webhook) -> None:
         try:
@@ -105,7 +110,7 @@ class Sender:
         except Exception as error:
             log.error("a webhook failed", exc_info=error)
         finally:
-            self._busy.discard(webhook.id)
+            self._busy.pop(webhook.id, None)
             self._wake.set()
 
     def _send(self, webhook: Webhook) -> None:
