@@ -241,6 +241,10 @@ def test_strangers_are_not_believed_and_nothing_else_is_asked(sky: Background, t
 
         fake = "http://127.0.0.1:1/resources/sky"
         told("mallory", fake, "urn:s:fake")
+        forged = {"properties": {"owner": "alice"}}
+        headers = {"Authorization": f"Bearer {tokens['mallory']}"}
+        body = {"entries": entries("http://127.0.0.1:2/resources/sky", "urn:s:forged", **forged)}
+        assert httpx.post(f"{registry.url}/registry/entries", json=body, headers=headers).status_code == 400
         told("alice", "http://169.254.169.254/resources/sky", "urn:s:elsewhere")
         told("alice", f"{sky.url}/resources/sky", "urn:s:sky")
         known = {"token": tokens["alice"]}

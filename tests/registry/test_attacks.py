@@ -22,7 +22,7 @@ from dai.service.registry.database import Database
 from dai.service.registry.entries import MOST_DEPTH, MOST_READERS, MOST_WORDS, Entry, is_iri, terms
 from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
-from dai.service.registry.rdf.triples import oxigraph
+from dai.service.registry.rdf.triples import oxigraph, quads
 from dai.service.registry.sparql.process import OF_ONE
 from dai.service.registry.sparql.worker import Triples
 from dai.service.registry.uddi.finding import _like
@@ -75,6 +75,56 @@ def test_what_rdf_cannot_say_is_refused(known: Known, entry: dict[str, Any]) -> 
     if answer.status_code == 200:
         assert abs(answer.json()["entries"][0]["properties"]["a"]) >= 1 << 63
     assert asks(known("bob")).json()["boolean"] is True
+
+
+@pytest.mark.parametrize("word", ["owner", "about", "category", "identifier", "implements", "taxonomy"])
+def test_no_property_says_what_the_registry_says(known: Known, word: str) -> None:
+    """Who follows a registry by SPARQL believes its :owner."""
+    alice = known("alice")
+    forged = service("urn:a", properties={word: "bob"})
+    answer = alice.post("/entries", json={"entries": [forged]})
+    assert (answer.status_code, "says itself" in answer.text) == (400, True)
+    old = Entry(key="urn:a", kind="service", owner="alice", names=(("a", ""),), properties={word: "bob", "x": "bob"})
+    said = {str(each.predicate.value) for each in quads(old, frozenset()) if each.object.value == "bob"}
+    assert said == {"urn:dai:registry:x"}
+
+
+def test_entries_without_what_their_kind_needs_keep_nobody_from_finding(known: Known, served: Background) -> None:
+    alice, bob = known("alice"), known("bob")
+    uuid = "00000000-0000-4000-8000-00000000000b"
+    publish(bob, {"key": f"urn:uuid:{uuid}", "kind": "business", "name": "b"})
+    related = {"to": f"urn:uuid:{uuid}"}
+    publish(
+        alice,
+        {"key": "urn:uuid:a", "kind": "business", "name": "a"},
+        {"key": "urn:as", "kind": "assertion", "parent": "urn:uuid:a", "properties": related},
+        {"key": "urn:i", "kind": "interface", "name": "i"},
+        {"key": "urn:o", "kind": "operation", "name": "o", "parent": "urn:i", "properties": {"input": ["x", 1]}},
+        {"key": "urn:p", "kind": "part", "name": "p", "parent": "urn:i"},
+    )
+    publish(alice, *({"kind": "metadata", "parent": each, "metadata": {"type": "urn:t:t", "value": "v"}}
+                     for each in ("urn:o", "urn:p")))  # fmt: skip
+
+    def asked(part: str, body: str) -> str:
+        message = (
+            f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{body}</e:Body></e:Envelope>'
+        )
+        answer = bob.post(f"/uddi/{part}", content=message, headers={"Content-Type": "text/xml"})
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    uddi, own = 'xmlns="urn:uddi-org:api_v2" generic="2.0"', 'xmlns="http://www.grimoires.org/metadata.xsd"'
+    business = f"<businessKey>{uuid}</businessKey>"
+    assert "relatedBusinessInfo>" not in asked(
+        "inquiry", f"<find_relatedBusinesses {uddi}>{business}</find_relatedBusinesses>"
+    )
+    asked("publication", f"<get_assertionStatusReport {uddi}/>")
+    query = "<metadataQuery><metadataType>urn:t:t</metadataType></metadataQuery>"
+    found = asked(
+        "metadata", f"<find_entityByMetadata {own}><metadataQueryBag>{query}</metadataQueryBag></find_entityByMetadata>"
+    )
+    assert found.count("Reference>") > 2
+    asked("metadata", f"<find_operation {own}><messageName>m</messageName></find_operation>")
 
 
 def test_a_category_of_a_key_with_a_fragment(known: Known) -> None:

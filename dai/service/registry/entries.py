@@ -77,6 +77,8 @@ _RESERVED = (
     "http://www.w3.org/2000/01/rdf-schema#",
     "http://purl.org/dc/terms/",
 )
+SAID = frozenset({"about", "category", "identifier", "implements", "owner", "taxonomy"})
+"""Words of the vocabulary by which the registry says something itself. No property may say the same."""
 Text = tuple[str, str]
 """With its language, as ``en``; empty: none is said."""
 Audience = frozenset[tuple[str, tuple[str, ...]]]
@@ -180,10 +182,12 @@ def checked(entry: Entry) -> Entry:
         raise ParameterError(f"{entry.key!r}: a {entry.kind} needs a name.")
     check_readers(entry.readers)
     for name, value in entry.properties.items():
-        if not (_NAME.fullmatch(name) or (is_iri(name) and not name.startswith(_RESERVED))):
+        own = name in SAID or (name == "type" and entry.kind == METADATA)
+        if own or not (_NAME.fullmatch(name) or (is_iri(name) and not name.startswith(_RESERVED))):
             raise ParameterError(
                 f"{entry.key!r}: {name[:100]!r} is no name of a property.",
-                hint="It is a word of letters, digits, - and _, or an IRI outside the registry's vocabulary.",
+                hint="It is a word of letters, digits, - and _, or an IRI outside the registry's vocabulary; none of "
+                f"{', '.join(sorted(SAID))}, which the registry says itself.",
             )
         for each in listed(value):
             _check_value(entry.key, name, each)

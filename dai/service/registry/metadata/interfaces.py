@@ -16,7 +16,7 @@ from dai.service.registry.metadata.documents import (
     key_of_operation,
     key_of_part,
 )
-from dai.service.registry.metadata.references import operation_named
+from dai.service.registry.metadata.references import operation_named, property_of, uris
 from dai.service.registry.metadata.statements import messages_of
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.operations import Publication
@@ -102,15 +102,15 @@ def message_at(at: str) -> Callable[[Access, Said], Coroutine[Any, Any, Said]]:
     async def find(access: Access, said: Said) -> Said:
         def read(mirror: Mirror) -> Said:
             operation = _operation(mirror, access, said)
-            messages = operation.properties.get(at)
-            if not messages:
+            key = next(uris(operation, at), "")
+            if not key:
                 raise NotFoundError(f"The operation {operation.name[:100]!r} has no {at}.")
-            key = str(messages[0]["uri"])
             namespace, _, name = key.removesuffix(")").partition("wsdl11.message(")
             # a namespace that ends with # has its own
-            namespace = next(each for each in (namespace[:-1], namespace) if key_of_message(each, name) == key)
+            namespaces = (namespace[:-1], namespace)
+            namespace = next((each for each in namespaces if key_of_message(each, name) == key), "")
             within = mirror.below(key_of_interface(namespace))
-            parts = [each for each in within if each.kind == "part" and each.properties["messageName"] == name]
+            parts = [each for each in within if each.kind == "part" and property_of(each, "messageName") == name]
             shown = mirror.shown((each.key for each in parts), access.caller)
             names = [each.name for each in shown]
             return {"messageNamespace": namespace, "messageName": name, "partsName": {"name": names}}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from dai.errors import NotFoundError
 from dai.security.identity import Caller
-from dai.service.registry.entries import KINDS, METADATA, VOCABULARY, Entry, Metadata
+from dai.service.registry.entries import KINDS, METADATA, VOCABULARY, Entry, Metadata, listed
 from dai.service.registry.metadata.documents import key_of_operation, key_of_part
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.rdf.triples import about_itself
@@ -58,7 +59,7 @@ def reference_to(entry: Entry) -> dict[str, Any]:
         case "operation":
             return said | {"operationReference": operation_named(entry)}
         case "part":
-            names = (entry.properties["namespace"], entry.properties["messageName"], entry.name)
+            names = (property_of(entry, "namespace"), property_of(entry, "messageName"), entry.name)
             return said | {
                 "messagePartReference": dict(
                     zip(("messageNamespace", "messageName", "messagePartName"), names, strict=True)
@@ -71,10 +72,22 @@ def reference_to(entry: Entry) -> dict[str, Any]:
 
 def operation_named(entry: Entry) -> dict[str, str]:
     return {
-        "portTypeNamespace": str(entry.properties["namespace"]),
-        "portTypeName": str(entry.properties["portType"]),
+        "portTypeNamespace": property_of(entry, "namespace"),
+        "portTypeName": property_of(entry, "portType"),
         "operationName": entry.name,
     }
+
+
+def property_of(entry: Entry, name: str) -> str:
+    """Empty where whoever published the entry by JSON left it out."""
+    return str(entry.properties.get(name, ""))
+
+
+def uris(entry: Entry, name: str) -> Iterator[str]:
+    """The addresses that a property has."""
+    for each in listed(entry.properties.get(name, [])):
+        if isinstance(each, dict):
+            yield str(each["uri"])
 
 
 def metadata_of(said: dict[str, Any]) -> Metadata:

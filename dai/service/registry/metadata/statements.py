@@ -18,7 +18,9 @@ from dai.service.registry.metadata.references import (
     info_of,
     metadata_of,
     operation_named,
+    property_of,
     reference_to,
+    uris,
     value_of,
 )
 from dai.service.registry.mirror import Mirror
@@ -204,10 +206,10 @@ async def found_operations(access: Access, said: Said) -> Said:
         if of_parts:
             wanted = wanted & _about(mirror, access, of_parts)
         carried = {
-            key_of_message(str(each.properties["namespace"]), str(each.properties["messageName"]))
+            key_of_message(property_of(each, "namespace"), property_of(each, "messageName"))
             for each in mirror.shown(wanted, access.caller)
-            if (not messages or each.properties["messageName"] in messages)
-            and (not spaces or each.properties["namespace"] in spaces)
+            if (not messages or property_of(each, "messageName") in messages)
+            and (not spaces or property_of(each, "namespace") in spaces)
             and (not parts or each.name in parts)
         }
         return [each for each in interfaces if carried & set(messages_of(each))]
@@ -217,5 +219,4 @@ async def found_operations(access: Access, said: Said) -> Said:
 
 def messages_of(operation: Entry) -> Iterable[str]:
     for at in ("input", "output", "fault"):
-        for each in operation.properties.get(at, ()):
-            yield each["uri"]
+        yield from uris(operation, at)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dai.errors import DataError, MissingDependencyError
-from dai.service.registry.entries import VALUES, VOCABULARY, Audience, Entry, listed
+from dai.service.registry.entries import SAID, VALUES, VOCABULARY, Audience, Entry, listed
 
 if TYPE_CHECKING:
     from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
@@ -83,7 +83,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
         for text, language in texts:
             yield key, predicate, text_of(text, language)
     for name, value in entry.properties.items():
-        for each in listed(value):
+        for each in () if name in SAID else listed(value):  # an earlier release took these
             yield key, name if ":" in name else VOCABULARY + name, _value(each)
     for each in entry.implements:
         yield key, f"{VOCABULARY}implements", node(each)

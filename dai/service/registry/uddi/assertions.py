@@ -50,8 +50,9 @@ def _asked(said: dict[str, Any]) -> list[Assertion]:
 
 
 def _of(entry: Entry) -> Assertion:
-    start, end = (str(entry.properties[name]) for name in ("from", "to"))
-    return Assertion(start, end, entry.categories[0])
+    """By JSON it may have been published without what it needs: then it relates nothing."""
+    start, end = (str(entry.properties.get(name, "")) for name in ("from", "to"))
+    return Assertion(start, end, next(iter(entry.categories), Reference("", "")))
 
 
 def _said_by(mirror: Mirror | Draft, access: Access, businesses: Iterable[Entry]) -> Iterator[Entry]:
