@@ -222,6 +222,11 @@ def load(
     """
     environment = os.environ if environment is None else environment
     if isinstance(federation, Mapping):
+        known = {each.name for each in dataclasses.fields(FederationSettings)} | {"sources", "replicas", "registry"}
+        if federation and not known & federation.keys() and all(isinstance(each, str) for each in federation.values()):
+            raise ConfigurationError(
+                "Sources stand below the key sources.", hint='dqp.connect({"sources": {"alias": "field.db"}})'
+            )
         return _federation(federation, Path(), environment)
     named = str(federation)
     if is_files(named):

@@ -238,6 +238,8 @@ def test_a_file_that_is_not_there() -> None:
         dai.connect("none.db")
     with pytest.raises(ConfigurationError, match=r"field: there is no file 'fild\.db'"):
         dqp.connect({"sources": {"field": "fild.db"}})
+    with pytest.raises(ConfigurationError, match="Sources stand below the key sources"):
+        dqp.connect({"field": "field.db"})
     with pytest.raises(ConfigurationError, match=r"http://127\.0\.0\.1:8080/data"):
         dqp.connect({"sources": {"field": "127.0.0.1:8080/data"}})
 

@@ -191,7 +191,7 @@ class Store:
         who = f"process {lease.process} on {lease.host}" if lease is not None else "another process"
         return ConfigurationError(
             f"Another service named {self.service!r} keeps its jobs in this state database (service.state): {who}.",
-            hint="Stop it, or set another name or state in [service].",
+            hint="Stop it, start this one in another directory, or set another name or state in [service].",
         )
 
     def _taken(self, lease: sa.Row[Any] | None) -> bool:

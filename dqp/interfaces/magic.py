@@ -58,7 +58,8 @@ class FederationMagics(Magics):
     @no_var_expand  # a notebook would paste the value of $name, and run what stands in braces
     @line_cell_magic
     def dqp(self, line: str, cell: str | None = None) -> Any:
-        """One query of a federation; see ``dqp.interfaces.magic``."""
+        """``%%dqp LAB [RESULT] [--explain | --analyze]`` and the SQL below, or ``%dqp LAB SQL``: one query of the
+        federation LAB, which may go into the variable RESULT. ``$name`` is the notebook's variable of that name."""
         try:
             return self._asked(line, cell)
         except DaiError as error:

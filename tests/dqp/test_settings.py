@@ -108,7 +108,7 @@ def test_a_service_reads_resources() -> None:
         ({"sources": [{"alias": "a", "service": "http://h"}]}, "with service goes resource"),
         ({"sources": [{"alias": "a", "url": "http://h/x", "password": "p"}]}, "a password goes with a database"),
         ({"sources": [{"alias": "a", "database": "postgresql://h/d", "password": "env:NO"}]}, "'NO' is not set"),
-        ({"sources": {"a": "nothing"}}, r"sources\[1\].database is not a database URL"),
+        ({"sources": {"a": "nothing"}}, "a: there is no file 'nothing'"),
         ({"sources": {"a": 1}}, "sources.a must be an address or a section"),
         ({"sources": [{"alias": "a", "url": "ftp://h/x"}]}, "is not the address of a resource"),
         ({"sources": {"a": "http://h"}}, "names no resource"),
