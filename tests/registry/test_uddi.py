@@ -113,6 +113,12 @@ def test_publication_and_inquiry_by_the_wsdls(inquiry: Any, publication: Any, ud
     assert [each.businessKey for each in registered.businessInfos.businessInfo] == [saved.businessKey]
     assert httpx.get(f"{uddi.url}/registry/find", params={"text": "Himmel"}).json()["found"][0]["kind"] == "service"
     publication.delete_tModel(generic="2.0", authInfo=token, tModelKey=[tmodel.tModelKey])
+    with pytest.raises(Fault) as raised:
+        publication.delete_tModel(generic="2.0", authInfo=token, tModelKey=[tmodel.tModelKey])
+    assert "10310" in etree.tostring(raised.value.detail).decode()
+    with pytest.raises(Fault) as raised:
+        publication.get_registeredInfo(generic="2.0", authInfo="authToken:somebody else")
+    assert "10110" in etree.tostring(raised.value.detail).decode()
     assert not inquiry.find_tModel(generic="2.0", name=texts("queries")[0]).tModelInfos
     assert inquiry.get_tModelDetail(generic="2.0", tModelKey=[tmodel.tModelKey]).tModel[0].name._value_1 == "queries"
     deleted = publication.delete_business(generic="2.0", authInfo=token, businessKey=[saved.businessKey])

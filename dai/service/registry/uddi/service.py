@@ -23,6 +23,7 @@ from dai.service.registry.uddi.structures import KINDS, OPERATOR, entries, iri
 from dai.service.registry.uddi.types import NAMESPACE, PORTS, UDDI
 from dai.service.soap import envelope, opened
 
+_TOKEN = "authToken:"
 _NAMES = {"business": "business", "service": "service", "binding": "binding", "tModel": "tmodel"}
 """Kinds by what operations call them."""
 
@@ -38,6 +39,9 @@ async def answer(access: Access, part: str, message: bytes, most: int) -> tuple[
         asked = UDDI.read(element)
         if asked.get("generic") != "2.0":
             raise Refused("E_unrecognizedVersion", 'This is UDDI version 2: generic="2.0".')
+        token = str(asked.get("authInfo") or "")
+        if token.startswith(_TOKEN) and token != _TOKEN + access.caller.name:
+            raise Refused("E_authTokenExpired", "The token was for another caller; ask for one with get_authToken.")
         work = _APART.get(name) or _OPERATIONS[name.partition("_")[0]]
         said = await work(access, name, asked)
         return 200, envelope(UDDI.message(port.calls[name], {"generic": "2.0", "operator": OPERATOR, **said}))
@@ -148,6 +152,8 @@ async def _delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
         if kind == "tmodel":
             # it is found no more, but others may refer to it
             for each in keys:
+                if operations.there(draft, each, access.caller).deprecated:
+                    raise Refused("E_keyRetired", f"The tModel {structures.key_of(each, tmodel=True)!r} is deleted.")
                 operations.deprecate(draft, access.caller, each)
         else:
             operations.delete(draft, access.caller, keys)
@@ -160,7 +166,7 @@ async def _token(access: Access, name: str, asked: dict[str, Any]) -> dict[str, 
     """Who calls is known by the request; what UDDI calls a token only says that it was."""
     access.may("write", "change")
     if name == "get_authToken":
-        return {"authInfo": f"authToken:{access.caller.name}"}
+        return {"authInfo": _TOKEN + access.caller.name}
     return report(0, {"errCode": "E_success"})
 
 
