@@ -31,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     """As ``main``, for any parser whose commands set ``run``."""
     name = commands.prog
-    arguments = commands.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if not words:
+        commands.print_help(sys.stderr)
+        return USAGE
+    arguments = commands.parse_args(words)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

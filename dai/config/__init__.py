@@ -74,7 +74,7 @@ def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Conf
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(
-            f"The configuration {path} cannot be read: {error.strerror}.",
+            f"{path} cannot be read: {error.strerror}.",
             hint="Name a TOML file, or serve a database: dai serve sqlite:///file.db",
         ) from error
     except ValueError as error:  # also a number of thousands of digits
