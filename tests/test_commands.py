@@ -111,7 +111,6 @@ def test_binary_forms_do_not_spoil_a_terminal(capsys, terminal) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["querry"],
         ["query", "data"],
         ["query", "data", "select 1", "--format", "xls"],
