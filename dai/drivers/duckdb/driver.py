@@ -73,7 +73,10 @@ _TELLING = frozenset(
     "duckdb_temporary_files pg_settings pragma_database_list which_secret".split()
 )
 """Functions and views that tell paths and settings of the service."""
-_BUILDING = frozenset({"query", "query_table"})
+_BUILDING = frozenset(
+    "create_external_resource json_execute_serialized_sql json_serialize_plan query query_table "
+    "register_external_resource register_external_resource_type".split()
+)
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
 
@@ -206,6 +209,10 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
     def _release(self, connection: DuckDBPyConnection, broken: bool) -> None:
         self._pool.discard(connection)
 
+    def _check(self, query: str) -> None:
+        """StatementError for what would tell of the service."""
+        _check_names(query, self.telling)
+
     def stream(
         self,
         connection: DuckDBPyConnection,
@@ -216,7 +223,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         release: Release[DuckDBPyConnection],
     ) -> Stream:
         query = single_query(sql, self.syntax)
-        _check_names(query, self.telling)
+        self._check(query)
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
@@ -324,7 +331,6 @@ class _Session(PooledSession[DuckDBPyConnection]):
 
 
 def _check_names(sql: str, telling: frozenset[str]) -> None:
-    """StatementError for what would tell of the service."""
     called = ""
     for kind, start, end in tokens(sql, SYNTAX):
         text = sql[start:end]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.error import URLError
@@ -30,7 +31,8 @@ from sqlalchemy.engine import make_url
 from dai.drivers import DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.duckdb.driver import DuckDB
 from dai.drivers.sql.ddl import quoted
-from dai.errors import DatabaseUnavailableError, DataError, DeniedError, NotFoundError
+from dai.drivers.sql.lexer import tokens
+from dai.errors import DatabaseUnavailableError, DataError, DeniedError, NotFoundError, StatementError
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -97,6 +99,14 @@ class Files(DuckDB):
     def close(self) -> None:
         super().close()
         self._own.cleanup()
+
+    def _check(self, query: str) -> None:
+        super()._check(query)
+        words = [query[start:end].casefold() for kind, start, end in tokens(query, self.syntax) if kind != "comment"]
+        if words[:1] == ["explain"]:
+            options = takewhile(")".__ne__, words[1:]) if words[1:2] == ["("] else words[1:2]
+            if {"analyze", "analyse"} & {each.strip('"') for each in options}:
+                raise StatementError("EXPLAIN ANALYZE is not allowed: it tells the paths of files.", sql=query)
 
     # --- the views ---
 
