@@ -360,6 +360,13 @@ def test_businesses_are_related_when_both_owners_say_so(served: Background, know
     with pytest.raises(Fault) as refused:
         alice.add_publisherAssertions(**said, publisherAssertion=[assertion("not mine", yours, other)])
     assert refused.value.detail.find(f".//{U}result").get("errno") == "10140"
+    for of in (alice, bob):
+        of.add_publisherAssertions(**said, publisherAssertion=[assertion("peer"), assertion("peer", end=other)])
+    for qualifier, names in (("sortByNameAsc", ["Third", "Yours"]), ("sortByNameDesc", ["Yours", "Third"])):
+        assert [each[0] for each in related(findQualifiers={"findQualifier": [qualifier]})] == names
+    with pytest.raises(Fault) as refused:
+        related(findQualifiers={"findQualifier": ["sortByColour"]})
+    assert refused.value.detail.find(f".//{U}result").get("errno") == "10050"
 
 
 def test_what_belongs_to_somebody_else_is_a_mismatch_of_users(served: Background, known: Known) -> None:

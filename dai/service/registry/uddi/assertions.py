@@ -15,7 +15,7 @@ from dai.service.registry.entries import Entry, Reference, new_key
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.uddi import structures
 from dai.service.registry.uddi.faults import Refused, report
-from dai.service.registry.uddi.finding import most_of
+from dai.service.registry.uddi.finding import Search, most_of
 from dai.service.registry.uddi.structures import iri, key_of, reference, references
 
 COMPLETE = "status:complete"
@@ -200,7 +200,8 @@ async def related(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
                 ):
                     if there == key:
                         related.setdefault(other, {}).setdefault(direction, []).append(assertion.relation)
-        shown = mirror.shown(related, access.caller)
+        qualified = {name: asked[name] for name in ("findQualifiers",) if name in asked}
+        shown = Search(mirror, access.caller, "business", qualified).matching(related)
         infos = [
             {
                 **structures.texts_of(each),
@@ -210,7 +211,7 @@ async def related(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
                     for direction, relations in related[each.key].items()
                 ],
             }
-            for each in sorted(shown, key=lambda each: each.name.casefold())
+            for each in shown
         ]
         said: dict[str, Any] = {"truncated": "true"} if len(infos) > most else {}
         return said | {"businessKey": key_of(key), "relatedBusinessInfos": {"relatedBusinessInfo": infos[:most]}}
