@@ -1,44 +1,52 @@
-"""Rows of ten mixed columns as a pandas DataFrame: our client, ``pandas.read_sql`` through the SQLAlchemy dialect, and
-``pandas.read_sql`` with psycopg on the database itself."""
+"""Rows of ten mixed columns as a pandas DataFrame: our client, ``pandas.read_sql`` through a connection of ADBC and
+through the SQLAlchemy dialect, and with psycopg on the database itself. The floor is what pandas takes for
+rows that are there already, tuples of Python: no driver that gives rows can do better."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, text
 
 import dai
-from dai.client import Resource
+from dai.client import Resource, dbapi
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World
 
-CLIENT, DIALECT, PSYCOPG = "query().to_pandas()", "pandas.read_sql, dai://", "pandas.read_sql, psycopg"
+CLIENT, ADBC = "query().to_pandas()", "pandas.read_sql, connection.adbc()"
+DIALECT, PSYCOPG = "pandas.read_sql, dai://", "pandas.read_sql, psycopg"
+FLOOR = "DataFrame.from_records of rows at hand"
 
 
 def run(world: World, rounds: int) -> Report:
     report = Report("frames", "Rows of 10 mixed columns as a pandas DataFrame")
     resource = dai.connect(world.resource("pg"))
+    connection = dbapi.connect(world.resource("pg"))
     served = create_engine(world.resource("pg").replace("http", "dai", 1))
     direct = create_engine(world.postgres.url.replace("postgresql:", "postgresql+psycopg:", 1))
     for rows in sorted({100, 10_000, world.mixed_rows}):
         sql = f"select * from mixed limit {rows}"
         cases = {
             CLIENT: partial(resource_frame, resource, sql),
+            ADBC: partial(pd.read_sql, sql, connection.adbc()),
             DIALECT: partial(pd.read_sql, text(sql), served),
             PSYCOPG: partial(pd.read_sql, text(sql), direct),
         }
         for case in cases.values():
             assert len(case()) == rows
-        seconds = measured(cases, rounds, warm=0)
+        seconds = measured(cases, rounds, warm=0) | measured({FLOOR: floor(direct, sql)}, rounds, warm=0)
         report.text(f"## {rows:,} rows\n\nMedians of {rounds} rounds; ratios are medians of the rounds' ratios.")
         report.table(
             ["case", "seconds", f"ratio to {CLIENT}"],
             [[case, shown(median(took)), f"{ratio(seconds, case, CLIENT):.2f}"] for case, took in seconds.items()],
         )
+        report.goal(f"{rows:,} rows: {ADBC} / {CLIENT}", ratio(seconds, ADBC, CLIENT), 1.3)
         report.goal(f"{rows:,} rows: {DIALECT} / {CLIENT}", ratio(seconds, DIALECT, CLIENT), 1.3)
     report.goal(f"{rows:,} rows: {DIALECT} / {PSYCOPG}", ratio(seconds, DIALECT, PSYCOPG), 1.3)
     report.goal(f"{rows:,} rows: {PSYCOPG} / {CLIENT}", ratio(seconds, PSYCOPG, CLIENT), 3, at_least=True)
+    connection.close()
     served.dispose()
     direct.dispose()
     return report
@@ -46,3 +54,10 @@ def run(world: World, rounds: int) -> Report:
 
 def resource_frame(resource: Resource, sql: str) -> pd.DataFrame:
     return resource.query(sql).to_pandas()
+
+
+def floor(engine: Engine, sql: str) -> Callable[[], pd.DataFrame]:
+    with engine.connect() as connection:
+        result = connection.execute(text(sql))
+        names, rows = list(result.keys()), [tuple(row) for row in result]
+    return partial(pd.DataFrame.from_records, rows, columns=names, coerce_float=True)

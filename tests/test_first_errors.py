@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from sqlalchemy.engine import URL, make_url
 
@@ -215,7 +216,13 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select * from sites where id in [:ids]", (), {"ids": [1]}, "IN :ids"),
         ("select * from sites where id = ?", ([3],), {}, "without brackets"),
         ("select * from sites where id = ? and name = ?", ([3, "a"],), {}, "one after the other"),
-        ("select * from sites where id = :id", (), {}, "The parameter :id has no value"),
+        ("select * from sites where id = :Id", (), {}, "The parameter :Id has no value.\nGive it: query(…, Id=…)."),
+        ("select * from sites where id in :ids", (), {"ids": "1,2"}, "Behind IN stands a list"),
+        ("select top 5 * from sites", (), {}, "LIMIT 5"),
+        ("select * from sites fetch first 5 rows only", (), {}, "LIMIT 5"),
+        ("select count(* from sites", (), {}, "A ( has no )"),
+        ("select * from sites where name = 'Z", (), {}, "The ' before 'Z' has no other"),
+        ("select * from sites where name = “Z”", (), {}, "straight quotes"),
     ],
 )
 def test_values_that_are_written_in_another_way(
@@ -264,9 +271,20 @@ def test_what_a_federation_does_not_run() -> None:
             ("insert into field.samples values (1, 2)", (), "Send INSERT to the resource"),
             ("select * from read_csv('traits.csv')", (), "Files are sources"),
             ("select * from field.samples where a = %s", (3,), "not %s"),
+            ("select * from field.samples where a = {wanted}", (), "not {wanted}"),
+            ("select * form field.samples", (), "Did you mean FROM?"),
+            ("slect * from field.samples", (), "Did you mean SELECT?"),
+            ("select order from field.samples", (), 'written "order"'),
+            ("select height above sea from field.samples", (), 'written "height above sea"'),
+            ("select * from field.samples where a = 'O'Brien'", (), "A ' within a text is written ''"),
+            ('select * from field.samples where a = "Kyiv"', (), "in single quotes: 'Kyiv'"),
+            ("select * from field.samples where a = “Kyiv”", (), "straight quotes"),
+            ("select count(* from field.samples", (), "A ( has no )"),
+            ("select a from field.samples where a = ?", ([1, 2],), "stands behind IN"),
+            (5, (), "SQL is a text, not int"),
         ):
             with pytest.raises(RequestError) as caught:
-                lab.sql(sql, *values).arrow()
+                lab.sql(sql, *values).arrow()  # type: ignore[arg-type]
             assert says in str(caught.value)
 
 
@@ -281,3 +299,28 @@ def test_a_line_of_a_csv_file_that_does_not_fit_is_shown() -> None:
 def test_a_parameter_keeps_the_letters_of_its_name(field_service: str) -> None:
     with pytest.raises(ParameterError, match=r"Give it: query\(…, siteId=…\)"):
         dai.connect(field_service).query("select * from sites where id = :siteId")
+
+
+def test_what_is_given_to_results_and_queries_in_another_way(field_service: str, tmp_path: Path) -> None:
+    resource = dai.connect(field_service)
+    with pytest.raises(RequestError, match="Two columns have the name 'x'"):
+        resource.query("select 1 as x, 2 as x").pl()
+    with pytest.raises(RequestError, match="There is no folder"):
+        resource.query("select 1 as x").save(tmp_path / "none" / "x.csv")
+    with pytest.raises(RequestError, match="tables have no names"):
+        resource.query("select * from t", tables=pa.table({"x": [1]}))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="mapping of columns"):
+        resource.query("select * from t", tables={"t": [{"x": 1}]})
+
+
+def test_addresses_that_are_none(field_service: str) -> None:
+    with pytest.raises(RequestError, match=r"dai serve field\.db"):
+        dai.connect(Path("field.db"))
+    with pytest.raises(RequestError, match="There is no address"):
+        dai.connect("")
+    for scheme in ("dai", "htp"):
+        with pytest.raises(RequestError) as caught:
+            dai.connect(f"{scheme}://127.0.0.1:8080/data")
+        assert caught.value.hint == "An address looks like http://127.0.0.1:8080/data"
+    with dqp.connect(field_service + "/a") as lab, pytest.raises(RequestError, match="is a resource, not a federation"):
+        lab.tables()

@@ -62,7 +62,7 @@ _NAME = re.compile(r"[^\s/:.]+")
 """Of a resource: nothing that stands in addresses and files."""
 
 
-def connect(url: str | None = None, *, profile: str | None = None, **options: Any) -> Resource:
+def connect(url: str | os.PathLike[str] | None = None, *, profile: str | None = None, **options: Any) -> Resource:
     """The data resource at ``http://host:port/name`` or ``http://host:port/resources/name``; the only one of the
     service at ``http://host:port``. The environment variable DAI_SERVER may say the service: then ``url`` is the name
     alone, or left out; so may a ``profile``, which has credentials too (``dai.client.credentials``: arguments, then the
@@ -110,7 +110,8 @@ def _options(function: str, address: str, options: dict[str, Any], profile: str 
     return Options(**options_for(address, options, profile))
 
 
-def _address(url: str | None, profile: str | None = None) -> str:
+def _address(url: str | os.PathLike[str] | None, profile: str | None = None) -> str:
+    url = os.fspath(url) if url else None
     server = (profile and server_of(profile)) or os.environ.get("DAI_SERVER", "").rstrip("/") or server_of() or ""
     if url is None and not server:
         raise RequestError(

@@ -18,7 +18,7 @@ from dai.client.results.result import Result
 from dai.client.statements import Parameters, arguments, change, parameters_of, plain
 from dai.client.streams.feed import Feed
 from dai.client.streams.session import Session
-from dai.errors import DataError, NotFoundError
+from dai.errors import DataError, NotFoundError, ParameterError
 from dai.formats import form_of, media_type
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
@@ -333,6 +333,10 @@ def _query(
     import json
 
     body: dict[str, Any] = {"sql": sql}
+    if tables is not None and not isinstance(tables, Mapping):
+        raise ParameterError(
+            "The tables have no names.", hint='Give each one: tables={"t": frame}, and write t in the SQL.'
+        )
     if tables:
         body["tables"] = {name: _table(name, each) for name, each in tables.items()}
     if isinstance(parameters, Mapping):
@@ -357,7 +361,10 @@ def _table(name: str, table: Any) -> str:
     try:
         return text_of(table if isinstance(table, pa.Table) else pa.table(table))
     except (TypeError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"The table {name!r} cannot be sent: {error}") from error
+        raise DataError(
+            f"The table {name!r} cannot be sent: {'; '.join(map(str, error.args))}",
+            hint="A table is of Arrow, pandas or polars, or a mapping of columns, each with values of one type of SQL.",
+        ) from error
 
 
 def _value(shown: str, value: Any) -> Any:

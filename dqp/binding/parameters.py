@@ -142,7 +142,8 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
         if place:
             position = sum(len(each) + 1 for each in sql.split("\n")[: int(place[1]) - 1]) + int(place[2]) + 1
         message = "A string, a quoted name or a comment has no end."
-        raise StatementError(message, sql=written or sql, position=position + shift) from error
+        hint = "A ' within a text is written ''. Better give the text as a parameter: $name." if "'" in sql else None
+        raise StatementError(message, sql=written or sql, position=position + shift, hint=hint) from error
 
 
 def _bounded(sql: str) -> None:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens
+from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
 from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
 from dai.plugins import nearest
 from dqp.catalog.validator import Fault
@@ -64,6 +65,9 @@ def explained(
         owners = [table for table, names in tables.items() if near and near[0] in names]
         if len(owners) > 1:
             hint = f"Did you mean {near[0]!r}, of {' or '.join(owners)}?"
+        if not near:
+            text = in_double_quotes(sql, fault.position or 0) if fault.position else None
+            hint = unfit_quotes(sql, SYNTAX) or text or hint
         where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
         detail = f"There is no column {fault.name!r}{where}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
@@ -96,6 +100,8 @@ def explained(
             f"{detail}.", sql=sql, position=fault.position, hint=_cast(_written(sql, fault), fault, rest)
         )
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
+    if hint is None and fault.position is not None and message.startswith("syntax error"):
+        hint = other_parameter(sql, SYNTAX) or at_syntax_error(sql, fault.position, SYNTAX) or unfit_quotes(sql, SYNTAX)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
 
 
@@ -106,6 +112,8 @@ def pointed(sql: str) -> Iterator[None]:
         yield
     except DataError as error:
         _point(sql, error)
+        if error.detail.startswith("Unimplemented type for cast") and "[])" in error.detail:
+            error.hint = "A list of values stands behind IN: … IN $ids."
         raise
 
 

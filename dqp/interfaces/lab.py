@@ -33,7 +33,9 @@ from dai.errors import (
     ConfigurationError,
     DaiError,
     DatabaseUnavailableError,
+    NotAQueryError,
     ParameterError,
+    RequestError,
     StatementError,
     UnauthenticatedError,
 )
@@ -112,6 +114,8 @@ class Lab:
         return self._query(sql, values, parameters, variables_of(sys._getframe(1)))
 
     def _query(self, sql: str, values: Any, parameters: Any, variables: Mapping[str, Any]) -> Query:
+        if not isinstance(sql, str):
+            raise ParameterError(f"SQL is a text, not {type(sql).__name__}.")
         if values and parameters:
             raise ParameterError("Give the parameters either by place or by name.")
         return Query(self, sql, values or parameters, tables_named(sql, variables))
@@ -142,7 +146,13 @@ class Lab:
         """What can be queried: source, table, estimated rows, columns with their types and comments. Views and uploads
         have no source; ``problems`` stand below. Drawn in a notebook."""
         self._check_open()
-        return Listing(Query(self, "SHOW TABLES", ()).arrow(), self.problems)
+        try:
+            return Listing(Query(self, "SHOW TABLES", ()).arrow(), self.problems)
+        except NotAQueryError as error:
+            raise RequestError(
+                f"{self._remote.url} is a resource, not a federation.",
+                hint=f'Make it a source of one: dqp.connect({{"sources": {{"data": "{self._remote.url}"}}}}).',
+            ) from error
 
     @property
     def problems(self) -> Mapping[str, str]:

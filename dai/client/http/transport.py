@@ -444,7 +444,9 @@ def _checked(url: str) -> SplitResult:
     if "://" in url and parts.scheme not in ("http", "https"):
         raise RequestError(
             f"{parts.scheme}://… is not the address of a data service.",
-            hint="For a database: dai serve URL, or dqp.connect(URL) without a service. " + _EXAMPLE,
+            hint=_EXAMPLE
+            if parts.scheme in ("dai", "htp", "htpp", "htttp", "ttp")
+            else "For a database: dai serve URL, or dqp.connect(URL) without a service. " + _EXAMPLE,
         )
     if "@" in parts.netloc:
         raise RequestError("An address has no user and no password: they would not be sent.", hint=_EXAMPLE)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dai.errors import NotAcceptableError
+from dai.errors import NotAcceptableError, RequestError
 from dai.formats import suffixes
 
 IDENTITY = "identity"
@@ -33,6 +33,9 @@ def meant(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | 
 def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) -> int:
     """The chunks in a file that appears under its name when all are there; the number of its bytes. Where that fails,
     what stood at ``path`` stays."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise RequestError(f"There is no folder {str(folder)!r} to save {Path(path).name!r} in.", hint="Make it first.")
     if coding != IDENTITY:
         from dai.formats.compression import compress
 

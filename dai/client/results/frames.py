@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from dai.errors import MissingDependencyError
+from dai.errors import MissingDependencyError, RequestError
 from dai.formats.values.text import is_numeric_text
 from dai.streams.meaning import Meaning
 
@@ -34,7 +34,13 @@ def to_polars(read: Callable[[], pa.Table], exact: bool) -> Any:
     """A polars DataFrame. As for pandas; so are decimals of more than 38 digits, which polars has not (text where
     ``exact``); an interval is a structure of months, days and nanoseconds."""
     polars = needed("polars")
-    return polars.from_arrow(_each(read(), partial(_for_polars, exact)))
+    table = read()
+    if twice := next((each for each in table.column_names if table.column_names.count(each) > 1), None):
+        raise RequestError(
+            f"Two columns have the name {twice!r}, which a data frame of polars cannot have.",
+            hint="Name them apart in the SQL (select a.id, b.id as b_id …), or use .df() or .arrow().",
+        )
+    return polars.from_arrow(_each(table, partial(_for_polars, exact)))
 
 
 def needed(package: str) -> Any:

@@ -18,12 +18,18 @@ _RESERVED = frozenset(
     WINDOW WITH""".split()
 )
 _CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "JOIN", "UNION", "VALUES")
+_ELSEWHERE = frozenset(
+    {"TOP", "FETCH", "FIRST", "NEXT", "ROWS", "ONLY", "INNER", "OUTER", "FULL", "LATERAL", "QUALIFY"}
+)
+"""Keywords of some products."""
 _OPERANDS = frozenset(
     {"SELECT", "DISTINCT", "WHERE", "BY", "ON", "AND", "OR", "NOT", "SET", ",", "(", ".", "=", "<", ">", "+"}
 )
 """What a column may stand behind."""
 _PERCENT = re.compile(r"%s\b|%\(\w+\)s\b|\{\w+\}")
 """How other drivers write parameters."""
+_TYPED = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00a0]")
+"""Quotes and spaces that text editors make."""
 
 
 def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
@@ -40,6 +46,11 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
         word = texts[place]
         if word.upper() in _RESERVED and texts[place - 1].upper() in _OPERANDS:
             return f"{word} is a keyword; a column of that name is written {quoted(word, syntax)}."
+    upper = [each.upper() for each in texts]
+    if {"TOP", "FETCH"} & set(upper[max(at - 2, 0) : at + 1]):
+        return "The first rows are written … LIMIT 5, at the end."
+    if 0 < at < len(code) and upper[at - 1] == "IN" and texts[at] != "(":
+        return "Behind IN stands a list: … IN :ids with ids=[1, 2] (on a command line -p 'ids=[1, 2]'), or IN (1, 2)."
     if (name := _spaced(code, texts, at)) is not None:
         return f"A name with spaces is written {quoted(name, syntax)}."
     words = [texts[place] for place in (at, at - 1) if 0 <= place < len(code) and code[place].kind == "word"]
@@ -47,7 +58,24 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
         close = difflib.get_close_matches(word.upper(), _CLAUSES, 1, 0.7)
         if close and word.upper() not in _RESERVED:
             return f"Did you mean {close[0]}?"
+    return "A ( has no )." if texts.count("(") > texts.count(")") else None
+
+
+def unfit_quotes(sql: str, syntax: Syntax) -> str | None:
+    """A hint where a quote is one of a text editor's, or has no other."""
+    code = list(tokens(sql, syntax))
+    if any(_TYPED.search(sql, each.start, each.end) for each in code if each.kind not in ("string", "name", "comment")):
+        return "A text stands in '…' and a name in \"…\", straight quotes; a space is an ordinary one."
+    last = sql[code[-1].start : code[-1].end] if code else ""
+    if last[:1] in ("'", '"') and (len(last) == 1 or last[-1] != last[0]):
+        return f"The {last[0]} before {last[1:20]!r} has no other at the end."
     return None
+
+
+def in_double_quotes(sql: str, position: int) -> str | None:
+    """A hint where what seems to be meant as a text stands in the quotes of names."""
+    name = re.compile(r'"([^"\']*)"').match(sql, position - 1)
+    return name and f"If it is a text, it stands in single quotes: '{name[1]}'."
 
 
 def other_parameter(sql: str, syntax: Syntax) -> str | None:
@@ -85,7 +113,7 @@ def _spaced(code: Sequence[Token], texts: Sequence[str], at: int) -> str | None:
 def _is_name(token: Token, text: str) -> bool:
     return (
         token.kind == "word"
-        and text.upper() not in _RESERVED
+        and text.upper() not in _RESERVED | _ELSEWHERE
         and not difflib.get_close_matches(text.upper(), _CLAUSES, 1, 0.7)
     )
 

@@ -16,7 +16,7 @@ from dai.drivers import CallResult
 from dai.drivers.sql.lexer import bind_markers
 from dai.drivers.sql.parameters import names_in
 from dai.drivers.sql.query_tables import MOST_BYTES
-from dai.drivers.sql.suggestions import at_syntax_error, other_parameter
+from dai.drivers.sql.suggestions import at_syntax_error, other_parameter, unfit_quotes
 from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
@@ -44,7 +44,6 @@ from dai.perform.activity import (
 from dai.streams.limited import limited
 from dai.streams.stream import Block, ByteStream, Stream, size_of
 
-_GIVE = "give it: query(…, {0}=…)."
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -152,7 +151,7 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
     except ParameterError as error:
         if not values and (names := names_in(sql, syntax)):
             raise ParameterError(
-                f"The parameter {names[0]} has no value.", hint=f"G{_GIVE.format(names[0][1:])[1:]}"
+                f"The parameter {names[0]} has no value.", hint=f"Give it: query(…, {names[0][1:]}=…)."
             ) from error
         if values and (other := other_parameter(sql, syntax)):
             error.hint = other
@@ -162,11 +161,12 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
         if not values and bind_markers(sql, "qmark", syntax).count:
             more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
         elif not values and (names := names_in(sql, syntax)):
-            more = f"Where {names[0]} stands for a value, {_GIVE.format(names[0][1:])}"
+            more = f"Where {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
         elif (other := other_parameter(sql, syntax)) is not None:
             more = other
         elif error.position is not None and "syntax" in error.detail.lower() and not error.hint:
             more = at_syntax_error(sql, error.position, syntax)
+        more = more or unfit_quotes(sql, syntax)
         if more:
             error.hint = f"{error.hint}\n{more}" if error.hint else more
         raise
