@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dai.api.server.serve import Background
 from dai.errors import ClosedError, ConfigurationError
-from dai.replicas.catalog import operations
+from dai.replicas.catalog import operations, writer
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.database import Connection
 from dai.replicas.catalog.operations import Attribute, Changes, Value
@@ -265,9 +265,13 @@ def _backslashes(catalog: Catalog) -> None:
     face.clear()
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_direct(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
-    url = f"sqlite:///{tmp_path / 'r.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
+@pytest.mark.parametrize("database", ["sqlite", "redo log", "postgres"])
+def test_direct(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+    """``redo log``: every change is held, and two are committed at once."""
+    url = request.getfixturevalue("postgres_url") if database == "postgres" else f"sqlite:///{tmp_path / 'r.db'}"
+    if database == "redo log":
+        monkeypatch.setattr(writer, "LARGE", 1)
+        monkeypatch.setattr(writer, "HELD", 2)
     catalog = Catalog(url)
     try:
         _backslashes(catalog)
