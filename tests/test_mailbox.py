@@ -227,6 +227,24 @@ def test_several_blocks_never_exceed_the_bytes() -> None:
     assert mailbox.poll_many(0, 100) == ([block("a"), block("b")], False)
 
 
+def test_several_blocks_have_no_more_bytes_than_the_reader_wants() -> None:
+    mailbox = Mailbox(2)
+    mailbox.put(block("aa"), Cancellation())
+    assert mailbox.poll_many(0, 100, ahead=100, size=3) == ([block("aa")], True)
+    assert not mailbox.has(0, 100, 3)
+    for text in ("bb", "cc"):
+        assert mailbox.put(block(text), Cancellation(), wait=0)
+    assert mailbox.has(0, 100, 3)
+    assert not mailbox.put(block("dd"), Cancellation(), wait=0), "twice the bytes are there"
+    assert mailbox.poll_many(0, 100, size=3) == ([block("aa")], False)
+    assert mailbox.poll_many(1, 100, size=4) == ([block("bb"), block("cc")], False)
+    assert mailbox.poll_many(1, 100, size=1) == ([block("bb")], False), "one may have more"
+    assert mailbox.has(1, 2, 100)
+    assert not mailbox.has(1, 3, 100)
+    mailbox.finish()
+    assert mailbox.has(1, 3, 100)
+
+
 def test_listeners_hear_of_blocks_room_and_the_end_until_they_are_removed() -> None:
     mailbox, calls = Mailbox(), []
     remove = mailbox.add_listener(lambda: calls.append(1))

@@ -9,8 +9,8 @@ A producer thread calls ``put`` and is held while ``capacity`` blocks (or more t
 the ``budget`` that mailboxes share; one block always fits) wait unacknowledged. A producer over HTTP reserves bytes of
 the budget, then calls ``offer``, which never waits. A reader asks for block n, which acknowledges all before n; a lost
 reply is repaired by asking for n again. A reader that asks for several blocks at once needs all of them held until it
-has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread (``get``) or on an event loop
-(``add_listener`` and ``poll``).
+has them, so ``poll_many`` lets the mailbox hold as many, within the bytes that the reader wants at once. Readers wait
+in a thread (``get``) or on an event loop (``add_listener`` and ``poll``).
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ class Mailbox:
 
     def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20, budget: Budget | None = None) -> None:
         self.capacity, self.capacity_bytes = capacity, capacity_bytes
+        self._usual, self._wanted_bytes = capacity, math.inf
         self._budget = budget
         self._awaited = -1
         self.media_type = "application/octet-stream"
@@ -187,7 +188,9 @@ class Mailbox:
         return self._at_capacity() or (bool(self._blocks) and self._budget is not None and self._budget.full)
 
     def _at_capacity(self) -> bool:
-        return bool(self._blocks) and (len(self._blocks) >= self.capacity or self._held_bytes >= self.capacity_bytes)
+        count = len(self._blocks)
+        wanted = self._wanted_bytes if count >= self._usual else self.capacity_bytes
+        return count > 0 and (count >= self.capacity or self._held_bytes >= min(wanted, self.capacity_bytes))
 
     def put(self, block: Block, cancellation: Cancellation, wait: float | None = None) -> bool:
         """Put the next block, held while the mailbox is full. False if ``wait`` seconds passed first.
@@ -333,13 +336,15 @@ class Mailbox:
             raise cause
         return END if finished else PENDING
 
-    def poll_many(self, number: int, count: int, ahead: int = 0, behind: int = 0) -> tuple[list[Block], bool]:
-        """Up to ``count`` blocks from ``number``, and whether there is reason to wait for more of them. No block and no
-        reason to wait is the end. ``ahead``: how many more may be made while the reader has these. Acknowledges and
-        raises as ``poll`` does."""
+    def poll_many(
+        self, number: int, count: int, ahead: int = 0, behind: int = 0, size: float = math.inf
+    ) -> tuple[list[Block], bool]:
+        """Up to ``count`` blocks from ``number`` that have ``size`` bytes at most (one may have more), and whether there
+        is reason to wait for more of them. No block and no reason to wait is the end. ``ahead``: how many more may be
+        made while the reader has these. Acknowledges and raises as ``poll`` does."""
         if (capacity := behind + count + ahead) > self.capacity:
             with self._changed:
-                self.capacity = capacity
+                self.capacity, self._wanted_bytes = capacity, 2 * size
                 self._changed.notify_all()
         first = self.poll(number, behind)
         if isinstance(first, Pending):
@@ -347,10 +352,18 @@ class Mailbox:
         if first is END:
             return [], False
         with self._changed:
-            blocks = [first]
-            while len(blocks) < count and number + len(blocks) in self._blocks:
-                blocks.append(self._blocks[number + len(blocks)])
-            return blocks, len(blocks) < count and not self.ended and not self._full()
+            blocks, total = [first], len(first)
+            while len(blocks) < count and (block := self._blocks.get(number + len(blocks))) is not None:
+                total += len(block)
+                if total > size:
+                    return blocks, False
+                blocks.append(block)
+            return blocks, len(blocks) < count and total < size and not self.ended and not self._full()
+
+    def has(self, number: int, count: int, size: float) -> bool:
+        """Whether ``poll_many`` may give no reason to wait; next to nothing to ask."""
+        with self._changed:
+            return self.ended or self._next - number >= count or self._held_bytes >= size or self._full()
 
     def is_last(self, number: int) -> bool:
         """Block ``number`` is known to be the last one."""

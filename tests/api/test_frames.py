@@ -17,7 +17,7 @@ from dai.api.server.serve import Background
 from dai.client import Resource
 from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dai.formats import format_named
-from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, context_of, read
+from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, context_of, format_of, read
 from dai.service.contexts.contexts import Contexts
 from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, statement, streamed
 from tests.processes import until
@@ -117,6 +117,22 @@ def test_an_unknown_context_gets_whole_documents(anybody: httpx.Client) -> None:
             assert frame.static
             table = format_named("webrowset").decode([bytes(frame.payload)]).table()
             assert table.column("i").to_pylist() == list(range(number * 100, min(250, (number + 1) * 100)))
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW, PAYLOAD])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_first_frame_of_an_answer_brings_the_context(
+    anybody: httpx.Client, document: str, compressed: bool
+) -> None:
+    stream, contexts = Stream(anybody, document), KnownContexts()
+    for number in range(2):
+        first, *others = frames(stream.pull(number, str(Asked("0" * 64, compressed)), count=3 - number))
+        assert (first.static > 0, first.compressed) == (True, False)
+        assert [(each.static, each.compressed) for each in others] == [(0, compressed)] * (2 - number)
+        tables = [contexts.document(each) for each in (first, *others)]
+        form = format_of(contexts.static(first))
+        rows = [value for each in tables for value in form.decode([each]).table().column("i").to_pylist()]
+        assert rows == list(range(number * 100, 250))
 
 
 @pytest.mark.parametrize(
@@ -291,6 +307,21 @@ def test_the_client_pulls_documents_where_it_is_told_how_many(book_resource: Res
     with book_resource.session() as session:
         book_resource.perform(PAYLOAD, session=session.id, blocksize=10).check()
         assert session.pull("out", 10).result().arrow().num_rows == 250
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW, CSV])
+def test_the_last_block_is_acknowledged_unless_the_session_ends(book_resource: Resource, document: str) -> None:
+    def held() -> list[int]:
+        return [each["blocks"] for each in book_resource.service.get(f"/sessions/{session.id}")["streams"]]
+
+    with book_resource.session() as session:
+        book_resource.perform(document, session=session.id).check()
+        # done before it is read, so that the last block is known to be the last
+        until(lambda: book_resource.service.get(f"/sessions/{session.id}")["streams"][0]["ended"])
+        assert session.pull("out").result().arrow().num_rows == 250
+        assert held() == [1], "nobody asked for a block after it"
+        session.pull("another")
+        assert held() == [0]
 
 
 def test_an_empty_stream(book_resource: Resource) -> None:

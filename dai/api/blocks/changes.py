@@ -32,6 +32,7 @@ class Changes:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + seconds
         self._lingers = False
+        self._enough: Callable[[], bool] = lambda: True
         self._changed = asyncio.Event()
         self._removals = [each.add_listener(self._notify) for each in watched]
 
@@ -43,12 +44,14 @@ class Changes:
             remove()
 
     def _notify(self) -> None:
-        self._loop.call_soon_threadsafe(self._changed.set)
+        if self._enough():
+            self._loop.call_soon_threadsafe(self._changed.set)
 
-    def linger(self, seconds: float) -> None:
-        """From the first call on there are so many seconds left at most."""
+    def linger(self, seconds: float, enough: Callable[[], bool]) -> None:
+        """From the first call on there are so many seconds left at most, and no change counts until there is
+        ``enough``: many small ones would keep the loop busy."""
         if not self._lingers:
-            self._lingers = True
+            self._lingers, self._enough = True, enough
             self._deadline = min(self._deadline, self._loop.time() + seconds)
 
     def wake(self) -> None:

@@ -57,8 +57,9 @@ def wants_frames(accept: str | None, mailbox: Mailbox) -> bool:
 async def framed_blocks(
     service: Service, session: Session, mailbox: Mailbox, number: int, blocks: Sequence[Block], accept: str | None
 ) -> bytes:
-    """The frames of the blocks from ``number`` on. A block is a whole document unless the reader names the context, or
-    the stream was opened for payloads and this is not its first block."""
+    """The frames of the blocks from ``number`` on. A block is a whole document unless the reader names the context, has
+    got it with the first frame of those that it asks for, or the stream was opened for payloads and this is not its
+    first block."""
     said = asked(accept) if accept is not None else None
     wanted = said[0] if said is not None else _NOTHING_SAID
     static = mailbox.static
@@ -66,11 +67,12 @@ async def framed_blocks(
     has = wanted.context == context
     promised = mailbox.framed and wanted.context is None
     stored = await published(service, session, mailbox, wait=promised)
-    packed = wanted.compressed and has
+    packed = wanted.compressed and (has or said is not None and len(blocks) > 1)
 
     def frame(at: int, block: Block) -> Frame:
-        whole = not (has or (promised and stored and at))
-        return framed(context, session.id, at, block, static, whole=whole, compressed=packed)
+        knows = has or (said is not None and at > number)
+        whole = not (knows or (promised and stored and at))
+        return framed(context, session.id, at, block, static, whole=whole, compressed=packed and knows)
 
     def frames() -> bytes:
         return b"".join(bytes(frame(at, block)) for at, block in enumerate(blocks, number))

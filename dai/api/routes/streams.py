@@ -6,6 +6,7 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -51,7 +52,9 @@ MOST_WAIT = 60
 PUSH_WAIT = 20
 MOST_BLOCKS = 1000
 MOST_LINGER = 60_000
+MOST_SIZE = 1 << 40
 _LINGER = "milliseconds to wait for more blocks once there is one; within the seconds to hold the answer"
+_SIZE = "bytes that the blocks have together at most; one alone may have more"
 _BEHIND = "blocks before this one that are still on their way to you: those before them alone are acknowledged"
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
@@ -72,6 +75,7 @@ class Pull(Asked):
         """Who lingers pulls one block after the other: as many are made meanwhile."""
         return self.count if self.linger < MOST_LINGER else 0
 
+    size: Annotated[int, Field(ge=1, le=MOST_SIZE, description=_SIZE), WHOLE] = MOST_SIZE
     wait: Seconds = 0
 
 
@@ -125,7 +129,7 @@ async def get_block(
     access.quiet = True
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
-    blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind)
+    blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
     if more:
         blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
@@ -149,11 +153,11 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     in_time = True
     with Changes(session, options.wait, mailbox) as changes:
         while True:
-            blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind)
+            blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
             if not more or not in_time:
                 return blocks, more
             if blocks:
-                changes.linger(options.linger / 1000)
+                changes.linger(options.linger / 1000, partial(mailbox.has, number, options.count, options.size))
             in_time = await changes.wait()
 
 

@@ -2,13 +2,14 @@
 
 Read as a result, a stream comes in frames (``dai.formats.frames``): its static part once, then tuples alone, with
 checksums, and compressed where the service is on another machine. As many blocks a request as are there and fit into
-``REQUEST_BYTES``: of small blocks the time between requests is most of the time.
+``REQUEST_BYTES``: of small blocks the time between requests is most of the time. Where the last block is said to be the
+last, nobody asks for one after it before something else is asked of the session.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from dai.formats import frames
 HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
 REQUEST_BYTES = 1 << 20
-MOST_BLOCKS = 32
+MOST_BLOCKS = 256
 """Of one request, where nobody says how many."""
 DEEP_BLOCKS = 8
 """Of one request where several are on their way, and nobody says how many."""
@@ -37,9 +38,16 @@ class Pull(Pieces):
     """
 
     def __init__(
-        self, transport: Transport, path: str, count: int | None = None, start: int = 0, depth: int = 1
+        self,
+        transport: Transport,
+        path: str,
+        count: int | None = None,
+        start: int = 0,
+        depth: int = 1,
+        owing: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        self._transport, self._path, self._depth = transport, path, depth
+        """``owing`` takes what acknowledges the last block, to be called unless the stream ends with its session."""
+        self._transport, self._path, self._depth, self._owing = transport, path, depth, owing
         self._count = DEEP_BLOCKS if count is None and depth > 1 else count
         self.next = start
         """Number of the next block to ask for."""
@@ -49,7 +57,6 @@ class Pull(Pieces):
         self._contexts = frames.KnownContexts()
         self._static: bytes | None = None
         self._ready = deque[bytes | memoryview]()
-        self._together = self._count or 1
         self._asked: deque[Future[_Answer]] = deque()
         self._threads: ThreadPoolExecutor | None = None
 
@@ -78,9 +85,9 @@ class Pull(Pieces):
 
     def _pull(self) -> None:
         asked = frames.Asked(self._contexts.latest, self._transport.compresses)
-        deep = asked.context is not None
-        count = self._together if deep else 1  # without a context each is a whole document
-        answer = self._answer(count, {"Accept": f"{asked}, */*;q=0.5"}, deep=deep, linger=self._count is None)
+        deep = asked.context is not None  # else the first block of each answer would be a whole document
+        size = REQUEST_BYTES if self._count is None else None
+        answer = self._answer(self._count or MOST_BLOCKS, {"Accept": f"{asked}, */*;q=0.5"}, deep=deep, size=size)
         if answer is None:
             if self._static is not None:
                 self._ready.append(frames.tail_of(self._static))
@@ -99,9 +106,8 @@ class Pull(Pieces):
                 self.media_type = frames.format_of(self._static).media_type
             if len(tuples):
                 self._ready.append(tuples)
-        if received and self._count is None:
-            fitting = REQUEST_BYTES * len(received) // len(answer.data)
-            self._together = max(1, min(4 * self._together, MOST_BLOCKS, fitting))
+        if self._ended and self._static is not None:
+            self._ready.append(frames.tail_of(self._static))
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
         try:
@@ -112,13 +118,14 @@ class Pull(Pieces):
                 self._contexts.learn(frame.context, reply.body.read_all())
             return self._contexts.tuples(frame)
 
-    def _answer(self, count: int, headers: dict[str, str], *, deep: bool, linger: bool = False) -> _Answer | None:
-        """The next block, and up to ``count``; None after the last one. ``deep``: with so many requests on their way as
-        were asked for; each leaves those before it unacknowledged, so that what is lost on the way can be asked for."""
+    def _answer(self, count: int, headers: dict[str, str], *, deep: bool, size: int | None = None) -> _Answer | None:
+        """The next block, and up to ``count``, with a ``size`` those that are there soon and have no more bytes; None
+        after the last one. ``deep``: with so many requests on their way as were asked for; each leaves those before it
+        unacknowledged, so that what is lost on the way can be asked for."""
         depth = self._depth if deep else 1
         query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "")
-        if linger and count > 1:
-            query += f"&linger={LINGER}"
+        if size is not None:
+            query += f"&linger={LINGER}&size={size}"
         if depth > 1:
             query += f"&behind={(depth - 1) * count}"
         while not self._ended:
@@ -138,15 +145,21 @@ class Pull(Pieces):
                 self.received += len(answer.data)
                 self.media_type = self.media_type or answer.media_type
                 self.next += answer.blocks
+                if answer.last and depth == 1 and self._owing is not None:
+                    self._ended = True
+                    self._owing(self._acknowledge)
                 return answer
         return None
+
+    def _acknowledge(self) -> None:
+        self._fetched(f"{self._path}/blocks/{self.next}", {})
 
     def _fetched(self, path: str, headers: dict[str, str]) -> _Answer:
         reply = self._transport.send("GET", path, headers=headers)
         with reply.body:
             data = reply.body.read_all()
         blocks = int(reply.headers.get("x-dai-blocks", 1)) if reply.status == 200 else 0
-        return _Answer(reply.status, blocks, reply.media_type, data)
+        return _Answer(reply.status, blocks, reply.media_type, data, reply.headers.get("x-block-last") == "true")
 
     def _forget(self) -> None:
         """The answers to requests on their way; they are waited for, so that none acknowledges blocks later on."""
@@ -168,6 +181,7 @@ class _Answer:
     blocks: int
     media_type: str
     data: bytes
+    last: bool
 
 
 _DOCUMENTS = "application/vnd.apache.arrow.stream, application/vnd.webrowset+xml, */*;q=0.5"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
@@ -44,6 +45,8 @@ class Session:
         self.resource, self.id, self.transport = resource, id, transport
         self._path = f"/sessions/{quote(id, safe='')}"
         self._open = own
+        self._owed: list[Callable[[], None]] = []
+        """What acknowledges the last blocks of streams; not needed where the session ends."""
 
     @property
     def url(self) -> str:
@@ -55,6 +58,7 @@ class Session:
 
     def perform(self, document: Any, **options: Any) -> Response | Result:
         """Like ``Resource.perform``, in this session: its streams outlive the request."""
+        self._settle()
         answer: Response | Result = self.resource.perform(document, session=self.id, **options)
         return answer
 
@@ -72,7 +76,9 @@ class Session:
     def pull(self, stream: str, count: int | None = None, start: int = 0, depth: int = 1) -> Pull:
         """The blocks of an outputStream from block ``start``, ``count`` a request; None: as many as pay. ``depth``: so
         many requests on their way at once, each on a connection of its own, which pays where the service is far."""
-        return Pull(self.transport, self.stream_path(stream), count, start, depth)
+        self._settle()
+        owing = self._owed.append if self._open else None
+        return Pull(self.transport, self.stream_path(stream), count, start, depth, owing)
 
     def push(
         self,
@@ -94,6 +100,7 @@ class Session:
         the reader is stuck: what was sent before stays in the stream. BusyError when the service had none for all its
         sessions. GoneError where the session ends meanwhile.
         """
+        self._settle()
         number, static, kind = first, b"", media_type(format)
         # over a network tuples travel compressed with the static part of their document
         in_frames = not first and self.transport.compresses and bool(self.transport.json(self._path).get("frames"))
@@ -159,6 +166,12 @@ class Session:
             return BackPressureError(detail, hint=hint + " A slow reader needs a longer patience= (seconds).")
         detail = f"Nobody reads the stream {stream!r} of this session; is there an inputStream of that name?"
         return BackPressureError(detail, hint=hint)
+
+    def _settle(self) -> None:
+        while self._owed:
+            acknowledge = self._owed.pop()
+            with suppress(DaiError):
+                acknowledge()
 
     def close(self) -> None:
         """End the session if it is our own: what still runs in it stops."""
