@@ -67,7 +67,7 @@ async def framed_blocks(
     has = wanted.context == context
     promised = mailbox.framed and wanted.context is None
     stored = await published(service, session, mailbox, wait=promised)
-    packed = wanted.compressed and (has or said is not None and len(blocks) > 1)
+    packed = wanted.compressed and (has or (said is not None and len(blocks) > 1))
 
     def frame(at: int, block: Block) -> Frame:
         knows = has or (said is not None and at > number)
