@@ -340,8 +340,8 @@ class Mailbox:
         self, number: int, count: int, ahead: int = 0, behind: int = 0, size: float = math.inf
     ) -> tuple[list[Block], bool]:
         """Up to ``count`` blocks from ``number`` that have ``size`` bytes at most (one may have more), and whether
-        there is reason to wait for more of them. No block and no reason to wait is the end. ``ahead``: how many more may be
-        made while the reader has these. Acknowledges and raises as ``poll`` does."""
+        there is reason to wait for more of them. No block and no reason to wait is the end. ``ahead``: how many more
+        may be made while the reader has these. Acknowledges and raises as ``poll`` does."""
         if (capacity := behind + count + ahead) > self.capacity:
             with self._changed:
                 self.capacity, self._wanted_bytes = capacity, 2 * size
