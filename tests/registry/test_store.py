@@ -259,6 +259,23 @@ def test_all_entries_of_a_publication_or_none(config: RegistryConfig) -> None:
     registry.close()
 
 
+def test_a_large_entry_counts_for_several(tmp_path: Path) -> None:
+    config = RegistryConfig(store=f"sqlite:///{tmp_path / 'registry.db'}", owner_entries=3)
+    registry = Registry(config)
+
+    def of(key: str, size: int) -> Entry:
+        return entry(key, descriptions=(("x" * size, ""),))
+
+    publish(registry, of("urn:a", 5_000))
+    publish(registry, of("urn:b", 10))
+    for each in (of("urn:a", 9_000), of("urn:b", 5_000), of("urn:c", 10)):
+        with pytest.raises(QuotaError):
+            publish(registry, each)
+    publish(registry, of("urn:a", 10))
+    publish(registry, of("urn:c", 10))
+    registry.close()
+
+
 def test_the_changes_in_order_without_gaps(config: RegistryConfig) -> None:
     registry = Registry(config)
     publish(registry, entry("urn:a"), seconds=9)

@@ -55,7 +55,7 @@ class Draft:
         return self._mirror.owned[owner] + self._owned[owner]
 
     def total(self) -> int:
-        return len(self._mirror.entries) + sum(self._owned.values())
+        return self._mirror.owned.total() + self._owned.total()
 
     def due(self) -> list[Entry]:
         """Whose lease has ended."""
@@ -78,9 +78,9 @@ class Draft:
         before = self.get(key)
         self._undo.append((key, key in self.staged, self.staged.get(key), Counter(self._owned)))
         if before is not None:
-            self._owned[before.owner] -= 1
+            self._owned[before.owner] -= before.weight
         if entry is not None:
-            self._owned[entry.owner] += 1
+            self._owned[entry.owner] += entry.weight
         self.staged[key] = entry
 
     def _say(self, entry: Entry, action: str) -> None:

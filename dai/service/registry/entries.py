@@ -68,6 +68,8 @@ _IRI = re.compile(
 )
 """RFC 3987."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_LARGE = 4096
+"""Bytes."""
 VALUES = "urn:dai:value:"
 """Nodes of values in RDF."""
 _OWN = (VOCABULARY, VALUES)
@@ -136,6 +138,11 @@ class Entry:
     @property
     def restricted(self) -> bool:
         return not set(EVERYBODY) <= set(self.readers)
+
+    @property
+    def weight(self) -> int:
+        """For how many it counts where entries are counted: they are all in memory."""
+        return 1 + len(self.to_bytes()) // _LARGE
 
     def to_bytes(self) -> bytes:
         return orjson.dumps(self)

@@ -70,7 +70,7 @@ class Mirror:
 
     def _add(self, entry: Entry) -> None:
         self.entries[entry.key] = entry
-        self.owned[entry.owner] += 1
+        self.owned[entry.owner] += entry.weight
         if entry.parent is not None:
             self._below.setdefault(entry.parent, set()).add(entry.key)
         for each in set(terms(entry)):
@@ -85,7 +85,7 @@ class Mirror:
 
     def _remove(self, entry: Entry) -> None:
         del self.entries[entry.key]
-        self.owned[entry.owner] -= 1
+        self.owned[entry.owner] -= entry.weight
         if entry.parent is not None:
             _discard(self._below, entry.parent, entry.key)
         for each in set(terms(entry)):

@@ -64,8 +64,9 @@ def _publish(draft: Draft, caller: Caller, publication: Publication, settings: R
     )
     if (size := len(new.to_bytes())) > settings.entry_bytes:
         raise TooLargeError(f"The entry {entry.key!r} has {size:,} bytes; {settings.entry_bytes:,} are allowed.")
+    if (more := new.weight - (0 if before is None else before.weight)) > 0:
+        _check_room(draft, owner, more, settings)
     if before is None:
-        _check_room(draft, owner, settings)
         draft.put(new, PUBLISHED)
     elif replace(new, modified=before.modified, expires=before.expires) != before:
         draft.put(new, MODIFIED)
@@ -104,10 +105,10 @@ def _check_depth(draft: Draft, entry: Entry) -> None:
         raise ParameterError(f"{entry.key!r} would stand below more than {MOST_DEPTH - lower} others.")
 
 
-def _check_room(draft: Draft, owner: str, settings: RegistryConfig) -> None:
-    if draft.total() >= settings.entries:
+def _check_room(draft: Draft, owner: str, more: int, settings: RegistryConfig) -> None:
+    if draft.total() + more > settings.entries:
         raise LimitError("The registry is full.", hint=f"It has {settings.entries:,} entries (registry.entries).")
-    if draft.owned(owner) >= settings.owner_entries:
+    if draft.owned(owner) + more > settings.owner_entries:
         raise QuotaError(
             f"{owner or 'Anonymous callers'!r} has {settings.owner_entries:,} entries, the most that is allowed.",
             hint="Delete some, or ask who runs the registry (registry.owner_entries).",
