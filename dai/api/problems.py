@@ -130,7 +130,10 @@ def install(app: FastAPI) -> None:
         if error.status_code != 405:
             return await refused(
                 request,
-                NotFoundError("There is nothing at this address.", hint="GET /openapi.json lists all addresses."),
+                NotFoundError(
+                    "There is nothing at this address.",
+                    hint="A resource is at /resources/NAME; GET /openapi.json lists all addresses.",
+                ),
             )
         allowed = ", ".join(sorted(_methods(request)))
         return await refused(

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -400,6 +401,30 @@ def test_dask(things: Any) -> None:
     url = things("postgresql").url.render_as_string()
     frame = frames.read_sql_table("things", url, index_col="id", columns=["number"], npartitions=2)
     assert frame["number"].sum().compute(scheduler="synchronous") == 3.0
+
+
+def test_what_superset_asks_of_a_connection(things: Any) -> None:
+    """The test of a new database (a ping over a raw connection), the lists it shows, and a query of its SQL Lab."""
+    made = things("postgresql")
+    with closing(made.raw_connection()) as connection:
+        assert made.dialect.do_ping(connection.dbapi_connection)
+        cursor = connection.cursor()
+        cursor.execute("SELECT id, name FROM things ORDER BY id LIMIT 1001")
+        assert [each[0] for each in cursor.description] == ["id", "name"]
+        assert [row[0] for row in cursor.fetchall()] == [1, 2]
+    listed = sa.inspect(made)
+    assert "public" in listed.get_schema_names()
+    assert "things" in listed.get_table_names("public")
+    assert listed.get_view_names("public") == []
+    assert [each["name"] for each in listed.get_columns("things", "public")][:2] == ["id", "name"]
+
+
+def test_ibis(things: Any) -> None:
+    ibis = pytest.importorskip("ibis", reason="needs ibis-framework")
+    pytest.importorskip("pyarrow_hotfix", reason="ibis needs it")
+    with dbapi.connect(address(things("postgresql").url)) as connection:
+        table = ibis.memtable(connection.execute("select id, name from things").fetch_arrow_table())
+    assert table.filter(table.id == 2).name.execute().to_list() == ["other"]
 
 
 def test_jupysql(things: Any, monkeypatch: pytest.MonkeyPatch) -> None:
