@@ -1,8 +1,9 @@
 """Blocks of a stream in frames, and the store of their contexts.
 
 A stream is pulled in blocks as the client does by itself (frames, as many blocks a request as pay) and as it did before
-(one block a request), beside ``fetchall`` of psycopg. Sizes are those of one block of 100 rows. The store is asked over
-HTTP, as a client asks it.
+(one block a request), beside ``fetchall`` of psycopg and one answer that streams the same blocks without a session:
+what the session costs is the difference. Sizes are those of one block of 100 rows. The store is asked over HTTP, as a
+client asks it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import psycopg
 import dai
 from dai.client import Resource
 from dai.formats import frames
-from perf.blocks import fetchall, pipeline
+from perf.blocks import fetchall, pipeline, synchronous
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World, service
 
@@ -53,6 +54,9 @@ def _speed(report: Report, resource: Resource, connection: psycopg.Connection, r
             document = pipeline(f"select * from {TABLE}", size, form)
             cases[f"{name}, one block a request"] = partial(_pulled, resource, document, 1)
             cases[f"{name}, frames"] = partial(_pulled, resource, document, None)
+            cases[f"{name}, one streamed answer"] = partial(
+                synchronous, resource, f"select * from {TABLE}", size, form, ROWS
+            )
         took = measured(cases, rounds)
         rows += [[f"{size:,}", name, shown(median(took[name])), f"{ratio(took, name, PEER):.2f}"] for name in took]
         for name in FORMS.values():
