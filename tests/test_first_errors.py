@@ -26,6 +26,7 @@ from dai.errors import (
     ParameterError,
     RequestError,
     StatementError,
+    UnauthenticatedError,
     UnreachableError,
 )
 from dai.streams.cancellation import Cancellation
@@ -324,3 +325,18 @@ def test_addresses_that_are_none(field_service: str) -> None:
         assert caught.value.hint == "An address looks like http://127.0.0.1:8080/data"
     with dqp.connect(field_service + "/a") as lab, pytest.raises(RequestError, match="is a resource, not a federation"):
         lab.tables()
+
+
+def test_a_source_that_wants_to_know_who_asks() -> None:
+    config = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "grace": 0.2},
+        "identity": {"methods": ["token"]},
+        "resources": {"a": {"url": "sqlite:///field.db"}},
+    }
+    with background(parse(config, Path.cwd(), {})) as service:
+        lab = dqp.connect({"sources": {"field": f"{service.url}/a"}})
+        with lab, pytest.raises(DatabaseUnavailableError, match='token = "env:NAME"'):
+            lab.sql("select * from field.samples").arrow()
+        for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "begins with dai_")):
+            with pytest.raises(UnauthenticatedError, match=says):
+                dai.connect(f"{service.url}/a", token=token).query("select 1")

@@ -459,6 +459,9 @@ class Reflection:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+WHEN_BACK = "Queries of other sources go on. Try again when it is back."
+
+
 def unavailable(alias: str, error: DaiError) -> DaiError:
     """The error of a query that needs a source that is down, or refuses its caller. Raise it from ``error``."""
     if isinstance(error, DeniedError) and error.extra.get("source") == alias:
@@ -466,7 +469,7 @@ def unavailable(alias: str, error: DaiError) -> DaiError:
     # The message must not tell the address of a service.
     is_public = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
     why = error.detail if is_public else f"{error.title}."
-    hint = "Queries of other sources go on. Try again when it is back."
+    hint = WHEN_BACK
     if isinstance(error, UnauthenticatedError):
         hint = f'Its service wants to know who asks: sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}.'
     return DatabaseUnavailableError(

@@ -37,11 +37,11 @@ from dai.errors import (
     ParameterError,
     RequestError,
     StatementError,
-    UnauthenticatedError,
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.binding.parameters import read
+from dqp.catalog.reflection import WHEN_BACK
 from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Begun, Coordinator
 from dqp.explain.explanation import Explanation
@@ -179,8 +179,7 @@ class Lab:
             yield
         except DatabaseUnavailableError as error:
             places = {each.alias: each.database or each.url for each in self.coordinator.settings.sources}
-            is_stranger = isinstance(error.__cause__, UnauthenticatedError)
-            if (url := places.get(error.extra.get("source", ""))) and not is_stranger:
+            if (url := places.get(error.extra.get("source", ""))) and error.hint == WHEN_BACK:
                 error.hint = f"Check the url of the source {error.extra['source']}: {address(url)}."
             raise
 

@@ -159,7 +159,10 @@ class Identification:
                 if (caller := await method.caller(head)) is not None:
                     return replace(caller, bearer=_bearer(head)) if caller.method in _BEARERS else caller
             if self._methods and (b"authorization" in head or b"signature-input" in head):
-                raise UnauthenticatedError("These credentials are of no kind that this service takes.")
+                raise UnauthenticatedError(
+                    "These credentials are of no kind that this service takes.",
+                    hint="Was the token copied whole? One of the service's own begins with dai_.",
+                )
         except UnauthenticatedError:
             await self._attempts.failed(head.address)
             raise

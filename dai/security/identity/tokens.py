@@ -68,7 +68,10 @@ class Tokens:
         stored = await self._look_up(token.split("_", 2)[1])
         if stored is None or not hmac.compare_digest(stored.digest, digest):
             self._known.pop(digest, None)
-            raise UnauthenticatedError("This service does not know this token; it may have been revoked.")
+            raise UnauthenticatedError(
+                "This service does not know this token; it may have been revoked.",
+                hint="Who runs the service makes another: dai tokens create.",
+            )
         resources, groups = frozenset(stored.resources), frozenset(stored.groups)
         caller = Caller(stored.name, "token", resources, stored.administrator, groups)
         if len(self._known) >= MOST_KEPT:
