@@ -337,6 +337,6 @@ def test_a_source_that_wants_to_know_who_asks() -> None:
         lab = dqp.connect({"sources": {"field": f"{service.url}/a"}})
         with lab, pytest.raises(DatabaseUnavailableError, match='token = "env:NAME"'):
             lab.sql("select * from field.samples").arrow()
-        for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "begins with dai_")):
+        for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "copied whole")):
             with pytest.raises(UnauthenticatedError, match=says):
                 dai.connect(f"{service.url}/a", token=token).query("select 1")

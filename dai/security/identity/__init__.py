@@ -161,7 +161,7 @@ class Identification:
             if self._methods and (b"authorization" in head or b"signature-input" in head):
                 raise UnauthenticatedError(
                     "These credentials are of no kind that this service takes.",
-                    hint="Was the token copied whole? One of the service's own begins with dai_.",
+                    hint="Was the token copied whole, from its first letter to its last?",
                 )
         except UnauthenticatedError:
             await self._attempts.failed(head.address)
