@@ -71,6 +71,29 @@ def test_a_change_happens_only_from_the_phases_it_expects(store: Store) -> None:
     assert description.phase == "EXECUTING"
 
 
+def test_jobs_that_go_on_are_found_by_an_index_that_earlier_versions_had_not(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    Store(url, "here").close()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP INDEX ix_dai_jobs_service_phase")
+    engine.dispose()  # EXPLAIN believes what its connection knows of the tables
+    store = Store(url, "here")
+    for number, phase in enumerate(("PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED")):
+        store.add(job(str(number), phase))
+    asked: list[tuple[str, object]] = []
+    listened = store._engine, "before_cursor_execute"
+    sa.event.listen(*listened, lambda _, __, statement, parameters, *___: asked.append((statement, parameters)))
+    assert store.unended("") == 3
+    assert store.unended("somebody") == 0
+    statement, parameters = asked[0]
+    with engine.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        assert "ix_dai_jobs_service_phase (service=? AND phase=?)" in str(plan.fetchall())
+    engine.dispose()
+    store.close()
+
+
 def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     one, other = Store(url, "here"), Store(url, "there")

@@ -33,7 +33,7 @@ _jobs = sa.Table(
     "dai_jobs",
     _metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("service", sa.String(200), nullable=False, index=True),
+    sa.Column("service", sa.String(200), nullable=False),
     sa.Column("resource", sa.String(200), nullable=False),
     sa.Column("session", sa.String(64)),
     sa.Column("owner", sa.String(400)),
@@ -53,6 +53,7 @@ _jobs = sa.Table(
     sa.Column("label", sa.String(200)),
     sa.Column("beginning", sa.String(200)),
 )
+sa.Index("ix_dai_jobs_service_phase", _jobs.c.service, _jobs.c.phase)  # each new job has those counted that go on
 _services = sa.Table(
     "dai_services",
     _metadata,
@@ -162,11 +163,14 @@ class Store:
             ) from error
 
     def _create(self, tables: sa.MetaData) -> None:
-        for table in tables.sorted_tables:
+        # a table of an earlier version may lack an index
+        wanted: list[sa.Table | sa.Index] = [*tables.sorted_tables]
+        wanted += [index for table in tables.sorted_tables for index in table.indexes]
+        for each in wanted:
             try:
-                table.create(self._engine, checkfirst=True)
-            except SQLAlchemyError:  # another process makes the same table at this moment: look again
-                table.create(self._engine, checkfirst=True)
+                each.create(self._engine, checkfirst=True)
+            except SQLAlchemyError:  # another process makes the same at this moment: look again
+                each.create(self._engine, checkfirst=True)
 
     def claim(self) -> None:
         """Takes the service's name for this process until ``close``. Raises ConfigurationError if another process has
@@ -259,7 +263,7 @@ class Store:
             return bool(connection.execute(removed).rowcount)
 
     def add(self, job: Job) -> None:
-        self._run(_jobs.insert().values(**asdict(job)))
+        self._run(_jobs.insert().values({each.name: getattr(job, each.name) for each in _jobs.c}))
 
     def get(self, id: str) -> Job | None:
         rows = self._run(sa.select(_jobs).where(_jobs.c.id == id, self._own()))
@@ -301,8 +305,8 @@ class Store:
 
     def unended(self, owner: str) -> int:
         """How many jobs the owner has that have not ended."""
-        ended = ("COMPLETED", "ERROR", "ABORTED")
-        query = sa.select(sa.func.count()).where(self._own(), _owned(owner), _jobs.c.phase.not_in(ended))
+        phase = _jobs.c.phase.in_(("PENDING", "QUEUED", "EXECUTING"))
+        query = sa.select(sa.func.count()).where(self._own(), _owned(owner), phase)
         return int(self._run(query)[0][0])
 
     def active(self, resource: str) -> int:
