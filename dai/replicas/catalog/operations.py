@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import orjson
+
 from dai.replicas.catalog.database import Connection
 from dai.replicas.codes import LOGICAL, MISSING, PRESENT, TARGET, Code
 from dai.replicas.names import TYPES
@@ -74,11 +76,15 @@ def known(db: Connection, kind: int, names: set[str]) -> set[str]:
 
 
 def _mapped(db: Connection, pairs: Sequence[Pair]) -> set[Pair]:
-    statement = (
-        f"select logical, target from dai_mappings where {db.among('logical')} and {db.among('target')}"  # more, too
-    )
-    logical, target = {each for each, _ in pairs}, {each for _, each in pairs}
-    return {(left, right) for left, right in db.all(statement, db.listed(logical), db.listed(target))}
+    """Those of the pairs that the catalog has. Each is looked up by both names: a name may have many partners."""
+    if db.sqlite:
+        asked = "select json_extract(value, '$[0]') as l, json_extract(value, '$[1]') as t from json_each(?)"
+        values: tuple[Any, ...] = (orjson.dumps(pairs).decode(),)
+    else:
+        asked = "select * from unnest(?::text[], ?::text[]) as pairs (l, t)"
+        values = tuple(map(list, zip(*pairs, strict=True))) or ([], [])
+    statement = f"select logical, target from ({asked}) asked cross join dai_mappings where logical = l and target = t"
+    return {(left, right) for left, right in db.all(statement, *values)}
 
 
 def _insert(db: Connection, pairs: list[Pair]) -> None:
