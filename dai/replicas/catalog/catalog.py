@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from dai.errors import DatabaseUnavailableError
-from dai.replicas.catalog.database import Connection, Database, among, listed
+from dai.replicas.catalog.database import Connection, Database, among, listed, present
 from dai.replicas.catalog.operations import COLUMNS, Attribute, Index, Operation, Pair, Value
 from dai.replicas.catalog.writer import Answered, Loop, Writer
 from dai.replicas.codes import MISSING, Code, Refused
@@ -127,9 +127,7 @@ class Catalog:
             after = (rows[-1][kind], rows[-1][1 - kind])
 
     def existing(self, kind: int, names: Sequence[str]) -> set[str]:
-        column = COLUMNS[kind]
-        statement = f"select distinct {column} from dai_mappings where {among(column, self._local)}"
-        return {name for (name,) in self._read(statement, listed(names, self._local))}
+        return {name for (name,) in self._read(present(COLUMNS[kind], self._local), listed(names, self._local))}
 
     def has(self, logical: str, target: str) -> bool:
         return bool(self._read("select 1 from dai_mappings where logical = ? and target = ?", logical, target))

@@ -59,6 +59,13 @@ def among(column: str, sqlite: bool) -> str:
     return f"{column} in (select value from json_each(?))" if sqlite else f"{column} = any(?)"
 
 
+def present(column: str, sqlite: bool) -> str:
+    """The statement that selects, of the names of which ``listed`` makes a value, those that mappings have in a
+    column: it looks for one mapping each, however many there are."""
+    asked = "select value as name from json_each(?)" if sqlite else "select * from unnest(?::text[]) as names (name)"
+    return f"select name from ({asked}) asked where exists (select 1 from dai_mappings where {column} = asked.name)"
+
+
 def listed(names: Iterable[str], sqlite: bool) -> str | list[str]:
     return orjson.dumps(list(names)).decode() if sqlite else list(names)
 
@@ -100,9 +107,6 @@ class Connection:
             raise _away(error) from error
         if rows and self.changed is not None:
             self.changed.append((statement, rows))
-
-    def among(self, column: str) -> str:
-        return among(column, self.sqlite)
 
     def listed(self, names: Iterable[str]) -> str | list[str]:
         return listed(names, self.sqlite)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from dai.replicas.catalog.database import Connection
+from dai.replicas.catalog.database import Connection, present
 from dai.replicas.codes import LOGICAL, MISSING, PRESENT, TARGET, Code
 from dai.replicas.names import TYPES
 
@@ -70,8 +70,7 @@ class Index(NamedTuple):
 
 def known(db: Connection, kind: int, names: set[str]) -> set[str]:
     """Those of the names that the catalog has."""
-    column = COLUMNS[kind]
-    rows = db.all(f"select distinct {column} from dai_mappings where {db.among(column)}", db.listed(names))
+    rows = db.all(present(COLUMNS[kind], db.sqlite), db.listed(names))
     return {name for (name,) in rows}
 
 
