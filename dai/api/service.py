@@ -162,7 +162,7 @@ class Service:
             policy = dataclasses.replace(policy, load=policy.write)
         self.replicas_policy = policy
         if config.replicas.catalog is not None:
-            self.replicas = Replicas(config.replicas, self.scratch)
+            self.replicas = Replicas(config.replicas, self.scratch, config.registry)
         self.registry: Registry | None = None
         self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
         self.registry_queries = Queries(config.registry)

@@ -120,6 +120,10 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
     registry = _registry(dict(merged.get("registry", {})), base, environment)
+    if replicas.index_publishers and registry.url is None:
+        raise ConfigurationError(
+            "replicas.index_publishers needs url and address in [registry]: where indexes are looked for."
+        )
     resources = {}
     for name, value in named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)

@@ -33,14 +33,17 @@ class ReplicasConfig:
     """``catalog``: the database of the local replica catalog; none: the service has no replica location. ``url``: by
     which name indexes know this catalog. ``indexes`` are sent all its names every ``update_seconds`` (a filter of them
     where ``filters``), and what changed after ``change_seconds`` or ``changes``; ``token`` identifies it there.
-    ``parents`` are sent what this index is sent. ``rpc_port``: of the original protocol (0: the system chooses; none:
-    not served), which ``acl`` opens: lines ``REGEX: right …``; the first whose expression matches the caller's name
-    decides. ``service``: the replica service with which the tables ``publish`` are registered by their logical names,
-    as tables of the service at ``url``, for ``lease_seconds`` at a time."""
+    The indexes of services that ``index_publishers`` publish in the registry of ``[registry]`` are told, too; the token
+    goes to those at ``index_addresses``. ``parents`` are sent what this index is sent. ``rpc_port``: of the original
+    protocol (0: the system chooses; none: not served), which ``acl`` opens: lines ``REGEX: right …``; the first whose
+    expression matches the caller's name decides. ``service``: the replica service with which the tables ``publish`` are
+    registered by their logical names, as tables of the service at ``url``, for ``lease_seconds`` at a time."""
 
     catalog: str | None = field(default=None, repr=False)
     url: str | None = None
     indexes: tuple[str, ...] = ()
+    index_publishers: tuple[str, ...] = ()
+    index_addresses: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
     filters: bool = False
     token: str | None = field(default=None, repr=False)
@@ -73,6 +76,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     services: tuple[object, ...] = () if read.service is None else (read.service,)
     listed: tuple[tuple[str, tuple[object, ...]], ...] = (
         ("indexes", read.indexes),
+        ("index_addresses", read.index_addresses),
         ("parents", read.parents),
         ("service", services),
     )
@@ -80,7 +84,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
         for each in urls:
             if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https"):
                 raise ConfigurationError(f"replicas.{name}: {each!r} is no URL of a service.")
-    if read.indexes and read.url is None:
+    if (read.indexes or read.index_publishers) and read.url is None:
         raise ConfigurationError(
             "replicas.url is missing: the name by which the indexes know this catalog.",
             hint='It is the address of this service, such as "https://data.example.org".',

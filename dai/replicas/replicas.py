@@ -16,13 +16,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import pyarrow as pa
 
 from dai.client.http.transport import Options, Transport
-from dai.config import ReplicasConfig
-from dai.errors import ConflictError, DaiError, LimitError
+from dai.config import RegistryConfig, ReplicasConfig
+from dai.errors import ConflictError, DaiError, DataError, LimitError
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.operations import Index
 from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.index import ReplicaIndex, Update
+from dai.replicas.members import Members
 from dai.replicas.updates import Told, Updates
 
 log = logging.getLogger("dai.replicas")
@@ -45,7 +46,9 @@ _MOST_PENDING = 64
 class Replicas:
     """``settings.catalog`` is set. ``directory``: where temporary files are."""
 
-    def __init__(self, settings: ReplicasConfig, directory: Path | None = None) -> None:
+    def __init__(
+        self, settings: ReplicasConfig, directory: Path | None = None, registry: RegistryConfig | None = None
+    ) -> None:
         assert settings.catalog is not None
         self.settings = settings
         self._lock = threading.Lock()
@@ -56,7 +59,10 @@ class Replicas:
             opened.callback(self.catalog.close)
             self.index = ReplicaIndex(directory)
             opened.callback(self.index.close)
-            self._updates = Updates(self.catalog, settings, settings.url or "local", self.told)
+            members = None
+            if settings.index_publishers and registry is not None:
+                members = Members(registry, settings)
+            self._updates = Updates(self.catalog, settings, settings.url or "local", self.told, members)
             opened.pop_all()
 
     def told(self, url: str) -> Told:
@@ -203,7 +209,9 @@ class Remote:
     others."""
 
     def __init__(self, url: str, settings: ReplicasConfig) -> None:
-        token = settings.token if url in (*settings.indexes, *settings.parents) else None
+        listed = {urlsplit(each)[:2] for each in settings.index_addresses}
+        known = url in (*settings.indexes, *settings.parents) or urlsplit(url)[:2] in listed
+        token = settings.token if known else None
         self._transport = Transport(url, Options(token=token, ca=settings.ca, read=120.0))
         self._path = "/replicas/index"
 
@@ -227,7 +235,10 @@ class Remote:
 
         body = orjson.dumps({"catalog": url, "seconds": seconds, "added": added, "removed": removed})
         answer = self._send("POST", "/changes", body, "application/json")
-        return bool(orjson.loads(answer)["taken"])
+        try:
+            return bool(orjson.loads(answer)["taken"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError("The address answers, but not as a replica index.") from error
 
     def withdraw(self, url: str) -> None:
         self._send("DELETE", f"/catalogs?catalog={quote(url, safe='')}", None, None)

@@ -23,6 +23,7 @@ from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.operations import Changes, Index
 from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
+from dai.replicas.members import Members
 from dai.replicas.names import like
 
 log = logging.getLogger("dai.replicas")
@@ -77,8 +78,16 @@ class Updates:
     """Sends, in a thread of its own, what ``catalog`` has to its indexes. ``told`` makes how an index is told of its
     URL."""
 
-    def __init__(self, catalog: Catalog, settings: ReplicasConfig, url: str, told: Callable[[str], Told]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: ReplicasConfig,
+        url: str,
+        told: Callable[[str], Told],
+        members: Members | None = None,
+    ) -> None:
         self._catalog, self._settings, self._url, self._told = catalog, settings, url, told
+        self._members = members
         self._changes = Changes()
         self._count = 0
         self._first = 0.0
@@ -119,8 +128,9 @@ class Updates:
 
     def targets(self) -> list[Index]:
         flags = FILTERED if self._settings.filters else 0
-        own = [Index(url, flags) for url in self._settings.indexes]
-        return own + [each for each in self._catalog.indexes() if each.url not in self._settings.indexes]
+        urls = dict.fromkeys((*self._settings.indexes, *(self._members.urls if self._members is not None else ())))
+        own = [Index(url, flags) for url in urls]
+        return own + [each for each in self._catalog.indexes() if each.url not in urls]
 
     def sent(self, url: str) -> float:
         """When the index was last told, in seconds since 1970; 0: never."""
@@ -134,6 +144,8 @@ class Updates:
                     return
                 self._now = False
                 changes, self._changes, count, self._count = self._changes, Changes(), self._count, 0
+            if self._members is not None:
+                self._members.look()
             try:
                 targets = self.targets()
             except DaiError as error:
@@ -193,3 +205,5 @@ class Updates:
             except DaiError as error:
                 log.info("an index was not told of the end", extra={"index": url, "error": error.code})
         self._pool.shutdown()
+        if self._members is not None:
+            self._members.close()

@@ -114,6 +114,42 @@ def test_the_token_is_for_the_indexes_of_the_configuration(start: Start) -> None
         assert {each.headers.get("authorization") for each in added.requests} == {None}
 
 
+def test_indexes_that_a_registry_names_are_told_while_their_leases_hold(start: Start, tmp_path: Path) -> None:
+    registry = start("registry", {"registry": {"store": "sqlite:///registry.db"}})
+    with ScriptedServer(Scripted(body=b"{}")) as listed:
+        index = start("index")
+        published = {"listed": listed.url, "index": index.url, "odd": "urn:none", "gone": "http://127.0.0.1:9"}
+        entries = [
+            {"key": f"urn:{name}", "kind": "service", "name": name, "properties": {"replicaIndex": {"uri": url}}}
+            for name, url in published.items()
+        ]
+        answer = httpx.post(f"{registry.url}/registry/entries", json={"entries": entries, "whole": False})
+        assert answer.status_code == 200, answer.text
+        httpx.post(f"{registry.url}/registry/deprecated", json={"key": "urn:gone"}).raise_for_status()
+        own = {"url": registry.url, "address": "https://c", "look_seconds": 0.05}
+        settings = {"url": "https://c", "change_seconds": 0.05, "token": "planted", "index_addresses": [listed.url]}
+        catalog = start("catalog", {"registry": own}, index_publishers=[""], **settings)
+        stranger = start(
+            "other", {"registry": {**own, "address": "http://127.0.0.1:7"}}, index_publishers=["x"], **settings
+        )
+        httpx.post(f"{catalog.url}/replicas/mappings", json=mapped(("early", "1"))).raise_for_status()
+        until(lambda: known(index, "early") == ["https://c"])
+        until(lambda: bool(listed.requests))
+        assert {each.headers.get("authorization") for each in listed.requests} == {"Bearer planted"}
+
+        def told(service: Background) -> set[str]:
+            return {each["url"] for each in httpx.get(f"{service.url}/replicas/indexes").json()["indexes"]}
+
+        until(lambda: told(catalog) == {listed.url, index.url, "http://127.0.0.1:7"})
+        assert told(stranger) == set()
+        entry = httpx.get(f"{registry.url}/registry/entry", params={"key": "https://c"}).json()
+        assert entry["properties"]["replicaIndex"] == {"uri": "https://c"}
+        httpx.post(f"{registry.url}/registry/deprecated", json={"key": "urn:index"}).raise_for_status()
+        until(lambda: told(catalog) == {listed.url, "http://127.0.0.1:7"})
+    with pytest.raises(ConfigurationError, match=r"\[registry\]"):
+        start("lonely", url="https://e", index_publishers=[""])
+
+
 def test_a_catalog_that_stops_is_forgotten_at_once(start: Start, tmp_path: Path) -> None:
     index = start("index")
     (tmp_path / "catalog").mkdir()

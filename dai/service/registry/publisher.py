@@ -154,6 +154,7 @@ class Publisher:
         return entries, whole
 
     def _service(self) -> dict[str, Any]:
+        replicas = self._config.replicas.catalog is not None
         return {
             "key": self._address,
             "kind": "service",
@@ -162,6 +163,7 @@ class Publisher:
                 "address": {"uri": self._address},
                 "version": dai.__version__,
                 "activities": sorted(ACTIVITIES),
+                **({"replicaIndex": {"uri": self._address}} if replicas else {}),
             },
             "seconds": self._settings.lease_seconds,
             "then": "deprecate",
