@@ -222,16 +222,17 @@ class Reflection:
             self._folded = {alias.casefold(): alias for alias in self.aliases}
             self.version += 1
 
-    def reach(self, aliases: Iterable[str]) -> None:
-        """Waits until each has been read or has failed, once. Those that failed are asked again in the background."""
+    def reach(self, aliases: Iterable[str], *, wait: bool = True) -> None:
+        """Waits, unless told not to, until each has been read or has failed, once. Those that failed are asked again in
+        the background."""
         new = []
         for alias in aliases:
             if alias in self._reflected:
                 continue
             failed = self._failed.get(alias)
-            if failed is None:
+            if failed is None and wait:
                 new.append(alias)
-            elif time.monotonic() >= failed[1]:
+            elif failed is None or time.monotonic() >= failed[1]:
                 with self._lock:
                     if alias not in self._loading:
                         self._loading[alias] = self._pool.submit(self._load, alias)

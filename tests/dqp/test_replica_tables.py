@@ -26,6 +26,7 @@ from dqp.settings import load, parse
 from tests.api.conftest import configured
 from tests.dqp.in_process import in_process
 from tests.faults.gates import Gate, _end
+from tests.processes import until
 
 pytestmark = pytest.mark.server
 ROWS = 20_000
@@ -450,6 +451,16 @@ def test_one_joins_and_one_leaves(here: Here) -> None:
     here.catalog.withdraw([("people", first)])
     with pytest.raises(StatementError, match=r"There is no table replicas\.people"):
         ask(lab, COUNT)
+
+
+def test_one_that_joins_is_read_by_a_query_that_was_asked_before(here: Here) -> None:
+    """Its plan is used again, and asks for no table."""
+    first = here.register("a", cost=SLOW)
+    lab = here.federation(lifetime=1e-6)
+    for _ in range(2):
+        assert f"read at {first}" in read_at(lab)
+    joined = here.register("b", cost=0.001)
+    until(lambda: f"read at {joined}" in read_at(lab))
 
 
 def test_a_table_that_was_dropped_is_read_at_the_next(here: Here) -> None:

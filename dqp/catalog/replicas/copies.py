@@ -112,6 +112,9 @@ class Copies:
             return self._version
         if time.monotonic() - self._asked > self.settings.lifetime:
             self._ask(renew=True)
+            # a plan that is used again asks for nothing: a copy that joined is read beside it
+            copies = [each for name in list(self._found) for each in self._candidates(name)[0]]
+            self._reflection.reach({each.alias for each in copies}, wait=False)
         chosen = {name: self.choice(name).plain for name in list(self._found)}
         with self._lock:
             if chosen != self._chosen:
