@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -220,3 +221,21 @@ def test_what_fits_best_comes_first_with_its_reasons(known: Known) -> None:
         f"column redShift, {UNIT}: dimensionless (bob)",
     }
     assert alice.get("/find", params={"text": "survey", "kind": "table"}).json() == {"found": []}
+
+
+def test_a_thousand_services_renew_their_leases_at_once(known: Known) -> None:
+    alice = known("alice")
+    names = [f"urn:s:{each}" for each in range(1000)]
+    publish(alice, *({**service(each), "seconds": 60} for each in names))
+
+    def renewed(key: str) -> float:
+        answer = alice.post("/leases", json={"keys": [key], "seconds": 5000}).raise_for_status()
+        return float(answer.json()["expires"][key])
+
+    before = alice.get("/entry", params={"key": names[0]}).json()["time"]
+    with ThreadPoolExecutor(32) as pool:
+        ends = list(pool.map(renewed, names))
+    assert len(ends) == 1000
+    assert min(ends) >= before + 5000
+    kept = [alice.get("/entry", params={"key": each}).json()["expires"] for each in names[::100]]
+    assert kept == ends[::100]
