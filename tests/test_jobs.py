@@ -11,7 +11,8 @@ from dai.config import LimitsConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, CancelledError, ConflictError, GoneError, LimitError, NotFoundError
 from dai.perform.parser import parse, query
-from dai.service.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED, Jobs
+from dai.service.jobs.jobs import Jobs
+from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED
 from dai.service.results import Results
 from dai.service.sessions import Sessions
 from dai.service.store import Job, Store

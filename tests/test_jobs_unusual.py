@@ -13,8 +13,9 @@ from dai.config import LimitsConfig, QuotaConfig, QuotasConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, ConflictError, DatabaseUnavailableError, NotFoundError, ParameterError, QuotaError
 from dai.perform.parser import parse, query
-from dai.service import jobs as module
-from dai.service.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, PENDING, QUEUED, Jobs
+from dai.service.jobs import jobs as module
+from dai.service.jobs.jobs import Jobs
+from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, PENDING, QUEUED
 from dai.service.quotas import Quotas
 from dai.service.results import Results
 from dai.service.sessions import Sessions

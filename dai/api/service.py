@@ -38,7 +38,7 @@ from dai.security.policies import policy_for
 from dai.service.contexts.contexts import Contexts
 from dai.service.feeds import Feeds
 from dai.service.identities import ALONE
-from dai.service.jobs import Jobs
+from dai.service.jobs.jobs import Jobs
 from dai.service.quotas import Quotas
 from dai.service.registry.publisher import Publisher
 from dai.service.registry.registry import Registry

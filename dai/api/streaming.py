@@ -26,7 +26,7 @@ from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 from dai.formats.compression import IDENTITY
 from dai.security.identity import Caller
-from dai.service.jobs import MOVES
+from dai.service.jobs.phases import MOVES
 from dai.service.sessions import Session
 from dai.service.store import Job
 from dai.streams.cancellation import SETTLE_SECONDS

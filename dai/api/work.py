@@ -18,7 +18,7 @@ from dai.perform.parser import EndPoint, Perform
 from dai.perform.pipeline import Environment, Running
 from dai.perform.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
 from dai.perform.response import MEDIA_TYPE, Delivery, document, partial
-from dai.service.jobs import exceeded
+from dai.service.limits import exceeded
 from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation
 from dai.streams.limited import is_truncated

@@ -16,7 +16,7 @@ import dai
 from dai.api.server.serve import Background
 from dai.errors import DataError
 from dai.formats import FORMATS, format_named, status
-from dai.service.jobs import MOVES
+from dai.service.jobs.phases import MOVES
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
 
 ALL = "select i, s from numbers order by i"

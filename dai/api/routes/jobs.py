@@ -42,7 +42,8 @@ from dai.errors import (
 from dai.formats import Format, format_named, status
 from dai.perform.activity import FRAGMENT
 from dai.perform.parser import Perform
-from dai.service.jobs import EXECUTING, PENDING, STORED_FORM
+from dai.service.jobs.execution import STORED_FORM
+from dai.service.jobs.phases import EXECUTING, PENDING
 from dai.service.store import Job
 
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])

@@ -71,7 +71,7 @@ from dai.perform.response import MEDIA_TYPE, processing
 from dai.plugins import nearest
 from dai.security.audit import digest
 from dai.security.identity import Caller
-from dai.service.jobs import document_limits
+from dai.service.limits import document_limits
 from dai.service.resources import Resource
 from dai.service.sessions import Session
 from dai.streams.cancellation import Cancellation

@@ -1,15 +1,4 @@
-"""Runs jobs: documents that outlive their request, with the phases of IVOA UWS 1.1
-(https://www.ivoa.net/documents/UWS/).
-
-::
-
-    PENDING ──run──> QUEUED ──a worker is free──> EXECUTING ──> COMPLETED
-       │                │                             ├───────> ERROR     failed, or the service was stopped or killed
-       └────abort───────┴──────────abort──────────────┴───────> ABORTED
-
-The state database has the jobs and their progress; the results are files (``dai.service.results``). Both are destroyed
-at the job's destruction time. If a service dies, its queued and running jobs become ERROR when it starts again.
-"""
+"""The jobs of one service: what clients ask for, the queue, and the keeping."""
 
 from __future__ import annotations
 
@@ -17,10 +6,9 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,106 +24,30 @@ from dai.errors import (
     DatabaseUnavailableError,
     GoneError,
     InternalError,
-    LimitError,
     NotFoundError,
     RequestError,
 )
-from dai.formats import format_named
 from dai.formats.inline import tables_of
-from dai.perform.activity import Source
-from dai.perform.graph import EndPoint
-from dai.perform.parser import DocumentLimits, Perform, parse, query
-from dai.perform.pipeline import Environment, Running
+from dai.perform.parser import Perform, parse, query
 from dai.perform.progress import Report
-from dai.security.audit import Audit, digest
+from dai.security.audit import Audit
 from dai.security.identity import Caller
+from dai.service.jobs.execution import Execution, Live, Traced, handed_on
+from dai.service.jobs.phases import ABORTED, ACTIVE, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED
+from dai.service.jobs.progress import beginning_of, report_values
+from dai.service.limits import document_limits
 from dai.service.quotas import Quotas
-from dai.service.results import Results, Writer
-from dai.service.sessions import Request, Session, Sessions
+from dai.service.results import Results
+from dai.service.sessions import Session, Sessions
 from dai.service.store import Job, Store
 from dai.streams.cancellation import SETTLE_SECONDS, Cancellation
-from dai.streams.stream import Encoded, Stream
 from dai.streams.tally import Tally
 from dai.streams.tracing import Span
 
 log = logging.getLogger("dai.service.jobs")
 
-PENDING, QUEUED, EXECUTING = "PENDING", "QUEUED", "EXECUTING"
-COMPLETED, ERROR, ABORTED = "COMPLETED", "ERROR", "ABORTED"
-MOVES = {
-    PENDING: {QUEUED, ABORTED},
-    QUEUED: {EXECUTING, ABORTED, ERROR},
-    EXECUTING: {COMPLETED, ABORTED, ERROR},
-}
-"""For each phase the phases that may follow. A phase without an entry is final."""
-ACTIVE = frozenset({QUEUED, EXECUTING})
-BEGINNING = 160
-"""Characters of a job's first statement that are kept."""
 PLACE_SECONDS = 0.05
 """How often a job looks for a place that a job of another process has left."""
-STORED_FORM = "arrow"
-"""The format of stored tabular results, which the service converts to any other format."""
-
-
-@dataclass(slots=True)
-class _Live:
-    """A queued or running job of this process."""
-
-    cancellation: Cancellation
-    session: Session
-    perform: Perform
-    request: Request
-    holding: ExitStack
-    """Ends the request of the job."""
-    running: Running | None = None
-    aborted: bool = False
-
-
-def document_limits(limits: LimitsConfig) -> DocumentLimits:
-    """The limits of a perform document, from the configuration."""
-    return DocumentLimits(bytes=limits.document_bytes, depth=limits.document_depth, activities=limits.activities)
-
-
-def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
-    """The error for a result of so many rows and bytes; None if it is within the limits."""
-    for most, actual, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
-        if most and actual > most:
-            return LimitError(
-                f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
-                hint="Request less (LIMIT, fewer columns) or in parts, or pull it through an outputStream, which has "
-                f"no such limit, or ask for a higher limits.{what} in the configuration.",
-                limit=f"limits.{what}",
-            )
-    return None
-
-
-Traced = Callable[[str, str, Span | None], Span | None]
-"""The span of a job of that id, of a resource, which was made by a request with that span."""
-
-
-def _handed_on(job: str, resource: str, request: Span | None) -> Span | None:
-    return request
-
-
-def _failed(running: Running) -> bool:
-    return running.cause is not None
-
-
-def report_values(report: Report) -> dict[str, Any]:
-    """The progress of one activity as values for JSON."""
-    values = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
-    values["seconds"] = round(report.seconds, 6)
-    values["error"] = report.error.problem() if report.error is not None else None
-    values["parts"] = [dataclasses.asdict(each) for each in report.parts]
-    return values
-
-
-def beginning_of(perform: Perform) -> str:
-    """Of the first statement on one line; without any, the activities."""
-    texts = (getattr(each, "expression", None) for each in perform.activities)
-    first = next((each for each in texts if isinstance(each, str)), None)
-    text = " ".join((first or ", ".join(each.element for each in perform.activities)).split())
-    return text if len(text) <= BEGINNING else text[: BEGINNING - 1] + "…"
 
 
 class Jobs:
@@ -159,14 +71,18 @@ class Jobs:
         traced: Traced | None = None,
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
-        self._driver_of, self._scratch = driver_of, scratch
         self._config_of = config_of or (lambda resource: Config(limits=limits))
         self._lock = threading.Lock()
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
         self._listeners: dict[str, set[Callable[[], None]]] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
-        self._quotas, self._audit = quotas or Quotas(QuotasConfig(), store), audit or Audit(None)
-        self._traced = traced or _handed_on
+        self._quotas = quotas or Quotas(QuotasConfig(), store)
+        self._execution = Execution(
+            *(store, results, driver_of, scratch, self._config_of, self._quotas),
+            audit or Audit(None),
+            traced or handed_on,
+            begun=self._call,
+        )
         self._spans: dict[str, Span] = {}
         """Of the requests that made the jobs which have not begun."""
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
@@ -372,7 +288,7 @@ class Jobs:
         return parse(job.request, document_limits(self.limits))
 
     @contextmanager
-    def _admitted(self, perform: Perform, session: Session | None) -> Iterator[_Live]:
+    def _admitted(self, perform: Perform, session: Session | None) -> Iterator[Live]:
         """Takes a place in the queue and creates the request's streams, which clients may open before the job starts.
         Both are released when the block raises, else when the job has ended."""
         self._check_queue()
@@ -382,12 +298,12 @@ class Jobs:
             request = stack.enter_context(session.request(cancellation, perform.activities))
             holding = stack.pop_all()
         try:
-            yield _Live(cancellation, session, perform, request, holding)
+            yield Live(cancellation, session, perform, request, holding)
         except BaseException:
             holding.close()
             raise
 
-    def _enqueue(self, job: Job, live: _Live) -> None:
+    def _enqueue(self, job: Job, live: Live) -> None:
         """Gives the job to a worker. Call it with the lock that was taken before the store got QUEUED, so that whoever
         stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase in the
         store."""
@@ -399,7 +315,7 @@ class Jobs:
                 return
             try:
                 with self._place(live):
-                    self._work(job, live)
+                    self._execution.run(job, live, self._spans.pop(job.id, None))
             except Exception as error:
                 log.error("job failed outside its work", exc_info=error, extra={"job": job.id})
                 live.request.error = InternalError("The service could not keep the state of this job.")
@@ -432,7 +348,7 @@ class Jobs:
         self._live[job.id] = live
 
     @contextmanager
-    def _place(self, live: _Live) -> Iterator[None]:
+    def _place(self, live: Live) -> Iterator[None]:
         """A context with a place among the jobs that run. Other processes may have them all: waits until one is free or
         the job is stopped."""
         taken = False
@@ -445,7 +361,7 @@ class Jobs:
             if taken:
                 self._running.add(-1)
 
-    def _release(self, live: _Live) -> None:
+    def _release(self, live: Live) -> None:
         """Ends the request, so that readers of its streams get an error. A second call does nothing."""
         with self._lock:
             holding = live.holding.pop_all()
@@ -467,144 +383,6 @@ class Jobs:
                 self._release(live)
         self._call(job.id)
         return changed
-
-    def _work(self, job: Job, live: _Live) -> None:
-        started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
-        if started is None:
-            live.request.error = live.cancellation.cause or CancelledError("The job was aborted.")
-            return
-        error: DaiError | None = None
-        outputs: list[dict[str, Any]] = []
-        span = live.cancellation.span = self._traced(job.id, job.resource, self._spans.pop(job.id, None))
-        try:
-            live.cancellation.check()
-            seconds = self._config_of(job.resource).limits.execution_seconds
-            with self._in_time(live, seconds), Running(live.perform, self._environment(job, live)) as running:
-                live.running = running
-                self._call(job.id)
-                running.open()
-                outputs = self._collect(job, running, live.cancellation)
-                running.raise_cause()
-        except DaiError as caught:
-            error = live.cancellation.cause or caught
-        except Exception as caught:
-            log.error("job failed", exc_info=caught, extra={"job": job.id})
-            error = InternalError("The service failed at this job; its log says more under the job's id.")
-        if error is not None and live.running is not None:
-            error.with_commits(live.running.committed)
-        live.request.error = error
-        reports = live.running.reports() if live.running is not None else ()
-        phase = COMPLETED if error is None else ABORTED if live.aborted else ERROR
-        if phase != COMPLETED:
-            self.results.remove(job.id)
-            outputs = []
-        traced = {}
-        if span is not None:
-            span.end(error)
-            traced["trace_id"] = span.trace_id
-        ended = self.store.change(
-            started,
-            {EXECUTING},
-            phase=phase,
-            ended=time.time(),
-            outputs=outputs,
-            activities=[report_values(each) for each in reports] or started.activities,
-            error=error.problem(job.id) if error is not None else None,
-        )
-        if ended is None:
-            self.results.remove(job.id)
-        code = error.code if error is not None else None
-        log.info("job ended", extra={"job": job.id, "phase": phase, "error": code, **traced})
-        self._audit.record(
-            "job",
-            job=job.id,
-            caller=job.owner,
-            resource=job.resource,
-            database_user=job.database_user,
-            document=digest(job.request),
-            phase=phase,
-            outcome=code or "ok",
-            **traced,
-            rows=sum(each["rows"] for each in outputs),
-            bytes=sum(each["bytes"] for each in outputs),
-            seconds=round(time.time() - (started.started or job.created), 6),
-        )
-
-    @contextmanager
-    def _in_time(self, live: _Live, seconds: float) -> Iterator[None]:
-        """A context that cancels its work, in the database too, when it takes longer than a job may."""
-        error = LimitError(
-            f"The job ran longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
-            hint="Request less or in parts, or ask for a higher limits.execution_seconds in the configuration.",
-            limit="limits.execution_seconds",
-        )
-        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])
-        timer.daemon = True
-        if seconds:
-            timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _environment(self, job: Job, live: _Live) -> Environment:
-        driver = self._driver_of(job)
-        return Environment(
-            driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config_of(job.resource)
-        )
-
-    def _collect(self, job: Job, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
-        """Writes every end point into its own file."""
-        outputs: list[dict[str, Any]] = []
-        limits, quota = self._config_of(job.resource).limits, self._quotas.fits(job.owner or "")
-
-        def check(rows: int, size: int) -> None:
-            if (error := exceeded(limits, rows, size)) is not None:
-                raise error
-            quota(size)
-
-        for end, source in running.end_points():
-            if _failed(running):
-                # the job ends as ERROR and keeps nothing
-                source.close()
-                continue
-            with source, self.results.writer(job.id, len(outputs)) as writer:
-                try:
-                    outputs.append(self._kept(end, source, writer, outputs, check))
-                except DaiError:
-                    # what failed in the pipeline is known to it; what failed here stops the job
-                    if not _failed(running):
-                        raise
-        return outputs
-
-    def _kept(
-        self,
-        end: EndPoint,
-        source: Source,
-        writer: Writer,
-        before: Sequence[Mapping[str, Any]],
-        check: Callable[[int, int], None],
-    ) -> dict[str, Any]:
-        tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
-        if isinstance(source, Stream):
-            source = Encoded(source, format_named(STORED_FORM))
-        if tabular and isinstance(source, Encoded):
-            source = source.recoded(format_named(STORED_FORM), {"compression": "zstd"}).in_pieces()
-        rows = 0
-        rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
-        for block in source:
-            rows += block.rows
-            check(rows_before + rows, bytes_before + writer.written + len(block))
-            writer.write(block.data)
-        writer.finish()
-        return {
-            "name": end.name,
-            "tabular": tabular,
-            "media_type": source.media_type,
-            "file": writer.index,
-            "rows": rows,
-            "bytes": writer.written,
-        }
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
