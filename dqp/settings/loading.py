@@ -1,0 +1,84 @@
+"""Loads the settings of a federation from a file, a mapping, or the address of a database."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.config.data_files import is_files
+from dai.config.database_files import url_of
+from dai.errors import ConfigurationError
+from dqp.settings.federation import FederationSettings, parse
+
+
+def load(
+    federation: Path | str | Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> FederationSettings:
+    """The settings in a file, or in a document of the same shape; relative paths count from the file's directory. A
+    database, by its URL or its file, is a federation of one source, which has the name of the database.
+
+    ConfigurationError names the key that is wrong, and the nearest that would be right.
+    """
+    environment = os.environ if environment is None else environment
+    if isinstance(federation, Mapping):
+        known = {each.name for each in dataclasses.fields(FederationSettings)} | {"sources", "replicas", "registry"}
+        if federation and not known & federation.keys() and all(isinstance(each, str) for each in federation.values()):
+            raise ConfigurationError(
+                "Sources stand below the key sources.", hint='dqp.connect({"sources": {"alias": "field.db"}})'
+            )
+        return _federation(federation, Path(), environment)
+    named = str(federation)
+    if is_files(named):
+        return _federation({"sources": {_alias_of_files(named): named}}, Path(), environment)
+    url = named if "://" in named else url_of(federation)
+    if url is not None:
+        return _federation({"sources": {_alias(url): url}}, Path(), environment)
+    path = Path(federation)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        hint = "Name a federation.toml, a file of SQLite or DuckDB, files of tables, or the URL of a federation."
+        raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.", hint=hint) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
+    return _federation(document, path.parent, environment)
+
+
+def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> FederationSettings:
+    sections = document.get("federations")
+    if sections is None:
+        return parse(document, base=base, environment=environment)
+    if not isinstance(sections, Mapping) or len(sections) != 1:
+        raise ConfigurationError("Here must be one [federations.NAME], and no more.", hint="Give each a file.")
+    ((name, section),) = sections.items()
+    return parse(section, name=name, where=f"federations.{name}", base=base, environment=environment)
+
+
+def _alias(url: str) -> str:
+    try:
+        database = make_url(url).database or ""
+    except ArgumentError:
+        raise ConfigurationError(
+            "This is no URL of a database.", hint="It looks like postgresql://user@host/database or sqlite:///file.db."
+        ) from None
+    return _as_alias(Path(database).stem)
+
+
+def _alias_of_files(path: str) -> str:
+    """The name of the file or the folder, of a pattern that of the folder before it."""
+    parts = [each for each in path.split("/") if each not in ("", ".", "..") and not glob.has_magic(each)]
+    return _as_alias(parts[-1].partition(".")[0] if parts else "data")
+
+
+def _as_alias(text: str) -> str:
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return name if name and not name[0].isdigit() else f"db{name}"
