@@ -23,7 +23,7 @@ from dai.drivers import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
 """Dialects by their names in sqlglot."""

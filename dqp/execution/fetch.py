@@ -40,7 +40,7 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure
 from dqp.execution.second_chance import overtakable

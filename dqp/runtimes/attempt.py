@@ -23,7 +23,7 @@ from dqp.algebra.arrival import Promise
 from dqp.algebra.operators import Call, Receive, Remote
 from dqp.algebra.types import arrow_type
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources.service import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import LOST, Place, places, probe

@@ -46,7 +46,7 @@ from dqp.algebra.operators import (
     walk,
 )
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources.service import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import arrow_field
 from dqp.execution.execution import Execution, Slots

@@ -18,7 +18,8 @@ from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.waiting import Condition
 from dqp.catalog.heartbeat import AFTER, Heartbeat
-from dqp.catalog.sources import ServiceSource, options_of
+from dqp.catalog.sources.configured import options_of
+from dqp.catalog.sources.service import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import Engine
 from dqp.execution.fragment import Body, Called

@@ -12,7 +12,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Operator
 from dqp.catalog.found.conditions import query_of
 from dqp.catalog.found.follower import Follower, Found
-from dqp.catalog.sources import options_of
+from dqp.catalog.sources.configured import options_of
 from dqp.execution.readings import Readings
 from dqp.planning.context import Context
 from dqp.planning.distribution.placement import Placement

@@ -14,7 +14,7 @@ import pyarrow as pa
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import Arriving
 from dqp.execution.engine import Engine
 from dqp.execution.exchange.exchange import BLOCK_BYTES, distribute

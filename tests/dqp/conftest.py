@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 from dqp.runtimes.flight.server import FlightPort
 from dqp.settings import FederationSettings
 from tests.dqp.generated import differential

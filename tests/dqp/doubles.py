@@ -12,7 +12,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote, Scan
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DescribedSource
+from dqp.catalog.sources.local import DescribedSource
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.settings import FederationSettings
 from tests.processes import SECONDS

@@ -11,7 +11,7 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 from tests.processes import SECONDS
 
 

@@ -19,7 +19,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.execution.execution import Execution
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator

@@ -17,7 +17,7 @@ from dai.errors import DaiError, DatabaseUnavailableError, StatementError, Unrea
 from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog import reflection
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from tests.dqp.scripted import Scripted, info
 from tests.processes import SECONDS, until
 

@@ -20,7 +20,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Operator
 from dqp.binding.parameters import spelled
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import CHARACTERS, Coordinator
 from dqp.explain.explanation import Explanation
 from dqp.planning import top_n

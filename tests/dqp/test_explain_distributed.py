@@ -19,7 +19,7 @@ from dai.config import parse
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources.service import ServiceSource
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.explain.explanation import Explanation

@@ -29,7 +29,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, Remote, Scan, column
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading, direct, places, read

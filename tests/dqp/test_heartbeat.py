@@ -10,7 +10,7 @@ from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import BusyError, CancelledError, DatabaseUnavailableError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.heartbeat import Heartbeat
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources.service import ServiceSource
 from tests.processes import SECONDS, until
 
 RESOURCE = {"dialect": "postgresql", "product": "PostgreSQL", "name": "odd", "kind": "database", "activities": []}

@@ -28,7 +28,7 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
 from dqp.execution.service_calls import Operation

@@ -37,7 +37,7 @@ from dqp.algebra.operators import (
 )
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.execution.execution import Execution
 from dqp.execution.leaves import remotes
 from dqp.planning.context import Context, Options

@@ -20,7 +20,7 @@ from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
 from dqp.catalog.learned import Learned
 from dqp.catalog.replicas.copies import CopySources
-from dqp.catalog.sources import Credentials
+from dqp.catalog.sources.configured import Credentials
 from dqp.coordinator import Coordinator
 from dqp.settings import load, parse
 from tests.api.conftest import configured

@@ -17,7 +17,7 @@ from dai.streams.stream import Stream
 from dqp.catalog import sampling
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sampling import Sampled, with_sample
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double
 

@@ -16,7 +16,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Join, Names, Operator, Remote, Scan, column
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.execution.second_chance import overtakable

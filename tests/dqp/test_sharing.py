@@ -14,7 +14,7 @@ from sqlglot import exp
 import dqp
 from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column, walk
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.interfaces.lab import Lab
 from dqp.planning.common_subtrees import Sharing
 from tests.dqp.doubles import numbers, remote

@@ -18,15 +18,10 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError, StatementError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import (
-    Credentials,
-    DescribedSource,
-    DriverSource,
-    ServiceSource,
-    Source,
-    fingerprint_of,
-    sources_of,
-)
+from dqp.catalog.sources.configured import Credentials, sources_of
+from dqp.catalog.sources.local import DescribedSource, DriverSource
+from dqp.catalog.sources.service import ServiceSource
+from dqp.catalog.sources.source import Source, fingerprint_of
 from dqp.settings import FederationSettings, SourceSettings
 from tests.processes import SECONDS, until
 

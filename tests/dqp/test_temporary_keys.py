@@ -25,7 +25,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.dialects import properties
 from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Filter, Scan
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.interfaces.lab import Lab
 from dqp.planning.semijoins import forms, program
 from dqp.sql import dialects

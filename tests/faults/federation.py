@@ -18,7 +18,8 @@ from dai.drivers import NO_TABLES
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog.sources import DescribedSource, Source
+from dqp.catalog.sources.local import DescribedSource
+from dqp.catalog.sources.source import Source
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 from tests.faults.databases import Database, maria_database, postgres_database

@@ -11,7 +11,7 @@ import pytest
 from dai.client import Options
 from dai.errors import CancelledError, DaiError
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources.service import ServiceSource
 from dqp.coordinator import Coordinator
 from tests.faults.federation import Side, ask, federation, soon
 from tests.processes import until

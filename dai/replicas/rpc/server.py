@@ -13,7 +13,9 @@ import re2
 from dai.errors import ClosedError, ConfigurationError, DaiError
 from dai.replicas.codes import Code, Refused, text
 from dai.replicas.replicas import Replicas
-from dai.replicas.rpc.methods import METHODS, Failed, Method, Rpc, Submitted
+from dai.replicas.rpc.calls import Rpc
+from dai.replicas.rpc.changes import Failed, Submitted
+from dai.replicas.rpc.methods import METHODS, Method
 
 log = logging.getLogger("dai.replicas")
 
@@ -190,7 +192,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         try:
-            answer = _failure(codes) if isinstance(codes, Exception) else _success(submitted.said(codes))
+            answer = _failure(codes) if isinstance(codes, Exception) else _success(submitted.results(codes))
         except Failed as error:
             answer = _failure(error)
         self._send(name, answer)
@@ -297,7 +299,7 @@ def _failure(error: Exception) -> bytes:
         case Refused():
             return _error(error.code, str(error))
         case Failed():
-            return _error(error.code, error.said)
+            return _error(error.code, error.text)
         case DaiError():
             return _error(Code.DBERROR, text(Code.DBERROR, error.detail))
     log.error("a request failed", exc_info=error)

@@ -10,7 +10,8 @@ from dai.errors import DaiError
 from dqp.catalog.found.conditions import query_of
 from dqp.catalog.found.follower import Follower, Found
 from dqp.catalog.reflection import Reflection
-from dqp.catalog.sources import Credentials, Source, options_of, service_source
+from dqp.catalog.sources.configured import Credentials, options_of, service_source
+from dqp.catalog.sources.source import Source
 from dqp.settings import LOOPBACK, FederationSettings, SourceSettings
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -27,7 +27,9 @@ from dai.replicas.following import IndexClient
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
 from dqp.catalog.reflection import Reflection, unavailable
-from dqp.catalog.sources import ALIVE_SECONDS, SMALL_AFTER, Credentials, Source, options_of, service_source
+from dqp.catalog.sources.configured import Credentials, options_of, service_source
+from dqp.catalog.sources.service import ALIVE_SECONDS, SMALL_AFTER
+from dqp.catalog.sources.source import Source
 from dqp.catalog.validator import Shape, texts
 from dqp.settings import LOOPBACK, FederationSettings, ReplicaServiceSettings, SourceSettings, within
 

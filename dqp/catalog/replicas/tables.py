@@ -12,7 +12,7 @@ from dai.drivers import TableInfo
 from dai.plugins import nearest
 from dqp.algebra.table import DEFAULT_SCHEMAS, Replica
 from dqp.catalog.reflection import Reflected, Reflection
-from dqp.catalog.sources import Source
+from dqp.catalog.sources.source import Source
 
 
 class Replicas:

@@ -24,7 +24,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Inline, Operator, Project, Scan, column, walk
 from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.settings import FederationSettings
 from dqp.sql import dialects
 from dqp.sql.render_duckdb import duckdb_sql

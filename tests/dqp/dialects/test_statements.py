@@ -34,7 +34,7 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sources import DriverSource
+from dqp.catalog.sources.local import DriverSource
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, differences, expression, kinds
