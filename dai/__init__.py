@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dai.client import Resource
-    from dai.client.registry import Found
+    from dai.client.registry import Match
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ def find(
     ucd: str | None = None,
     quantity: str | None = None,
     **options: Any,
-) -> "list[Found]":
+) -> "list[Match]":
     """What fits the text best in the registry at ``http://host:port`` (or DAI_SERVER), with the reasons: services,
     resources, tables …, or those of a ``kind``; with columns of that ``unit``, ``ucd`` or ``quantity``. Options are
     those of ``connect``.

@@ -27,7 +27,7 @@ from dai.client.documents import activity, document, element
 from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
-from dai.client.registry import Found, RegistryClient
+from dai.client.registry import Match, RegistryClient
 from dai.client.results.response import Response, ResponseResult
 from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
@@ -93,7 +93,7 @@ def find(
     limit: int = 20,
     meanings: Mapping[str, str] | None = None,
     **options: Any,
-) -> list[Found]:
+) -> list[Match]:
     """What fits the text best in the registry at ``url`` (or DAI_SERVER); see ``dai.find``."""
     address = _address(url)
     client = RegistryClient(address, _options("find", address, options))

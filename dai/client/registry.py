@@ -16,7 +16,7 @@ JSON, SPARQL, SOLUTIONS = "application/json", "application/sparql-query", "appli
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """What fits a text: an entry of the registry, how well (the higher the better), and why."""
 
     key: str
@@ -49,13 +49,13 @@ class RegistryClient:
             except ValueError as error:
                 raise DataError("The address answers, but not as a registry.") from error
 
-    def find(self, text: str | None = None, kind: str | None = None, limit: int = 20, **meanings: str) -> list[Found]:
+    def find(self, text: str | None = None, kind: str | None = None, limit: int = 20, **meanings: str) -> list[Match]:
         """The best first. ``meanings``: ``unit``, ``ucd``, ``quantity`` of a column."""
         chosen = {name: each for name, each in {"text": text, "kind": kind}.items() if each is not None}
         answer = self.ask("GET", "/find", limit=str(limit), **chosen, **meanings)
         try:
             return [
-                Found(each["key"], each["kind"], _name(each), each["score"], each["reasons"], each["owner"])
+                Match(each["key"], each["kind"], _name(each), each["score"], each["reasons"], each["owner"])
                 for each in answer["found"]
             ]
         except (KeyError, TypeError) as error:

@@ -139,10 +139,10 @@ def _is_pattern(name: str) -> bool:
 def run_query(arguments: argparse.Namespace) -> int:
     server, of = _server(arguments), "target" if arguments.target else "logical"
     names: Sequence[str] = arguments.names or ["*"]
-    heading, path, found = ("target", "/mappings", "mappings")
+    heading, path, member = ("target", "/mappings", "mappings")
     asked = {False: of, True: f"{of}Pattern"}
     if arguments.index:
-        heading, path, found = ("catalog", "/index", "names")
+        heading, path, member = ("catalog", "/index", "names")
         asked = {False: "logical", True: "pattern"}
     rows = []
     for name in names:
@@ -151,7 +151,7 @@ def run_query(arguments: argparse.Namespace) -> int:
             answer = server.ask(
                 "GET", path, **{asked[_is_pattern(name)]: name, "offset": str(offset), "limit": str(PORTION)}
             )
-            rows += [[each["logical"], each[heading]] for each in answer[found]]
+            rows += [[each["logical"], each[heading]] for each in answer[member]]
             if (offset := answer.get("next")) is None:
                 break
     for line in lines(["logical", heading], rows):
@@ -264,9 +264,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     from dai.replicas.copying import Copying
 
     server, failed = _server(arguments), False
-    copying, found = Copying(server, Options(**from_environment())), server.find([arguments.logical])
-    listed = found.targets.get(arguments.logical, ())
-    copies = [each for each in listed if "copied" in found.attributes.get(each, {}) and each != arguments.source]
+    copying, locations = Copying(server, Options(**from_environment())), server.find([arguments.logical])
+    listed = locations.targets.get(arguments.logical, ())
+    copies = [each for each in listed if "copied" in locations.attributes.get(each, {}) and each != arguments.source]
     for target in arguments.targets or copies:
         try:
             copied = copying.refresh(arguments.logical, target, source=arguments.source)

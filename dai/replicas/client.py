@@ -65,7 +65,7 @@ def schema_digest(table: TableInfo) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class Locations:
     """What a replica service knows of some names: the targets of each, and the attributes of logical names and of
     targets. Where several were asked: ``told``, which told of a target; ``faults``, by name those that did not answer,
     with the reason."""
@@ -96,7 +96,7 @@ class ReplicaClient:
             except ValueError as error:
                 raise DataError("The address answers, but not as a replica service.") from error
 
-    def find(self, names: Iterable[str]) -> Found:
+    def find(self, names: Iterable[str]) -> Locations:
         """Targets and attributes of logical names, in one request. A name that is not there has no target."""
         answer = self.ask("POST", "/mappings/query", {"names": list(names), "attributes": True})
         try:
@@ -104,7 +104,7 @@ class ReplicaClient:
                 kind: {key: {name: _read(each) for name, each in of.items()} for key, of in keys.items()}
                 for kind, keys in answer["attributes"].items()
             }
-            return Found(answer["found"], valued["logical"], valued["target"])
+            return Locations(answer["found"], valued["logical"], valued["target"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DataError("The address answers, but not as a replica service that tells attributes.") from error
 

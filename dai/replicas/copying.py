@@ -25,7 +25,7 @@ from dai.client.service import Resource
 from dai.errors import ConflictError, DaiError, DataError, NotFoundError
 from dai.formats.values.text import canonical, is_numeric_text, to_text
 from dai.plugins import nearest
-from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget, columns_digest
+from dai.replicas.client import Attributes, Locations, ReplicaClient, TableTarget, columns_digest
 from dai.replicas.keys import Keys, keyed
 
 BLOCK_ROWS = 10_000
@@ -207,13 +207,13 @@ class Copying:
         """The copy at the target as the original is now. A copy that is the same already is only said to be so.
 
         NotFoundError where the target is no copy of the logical table; otherwise as ``copy``."""
-        found = self._catalog.find([logical])
+        locations = self._catalog.find([logical])
         table = TableTarget.of(target)
-        if table is None or target not in found.targets.get(logical, ()):
-            raise NotFoundError(f"{logical!r} has no copy {target!r}.", hint=_known(found.targets.get(logical, ())))
-        if "copied" not in found.attributes.get(target, {}):
+        if table is None or target not in locations.targets.get(logical, ()):
+            raise NotFoundError(f"{logical!r} has no copy {target!r}.", hint=_known(locations.targets.get(logical, ())))
+        if "copied" not in locations.attributes.get(target, {}):
             raise ConflictError(f"{target!r} is not a copy but an original: it is not replaced.")
-        original = self._original(logical, found, source, but=target)
+        original = self._original(logical, locations, source, but=target)
         with closing(self._resource(original.address)) as there, closing(self._resource(table.address)) as here:
             since, from_ = time.time(), _Place.of(there, original.table)
             names = [each for each, _ in from_.columns]
@@ -236,9 +236,9 @@ class Copying:
                 replaced.drop()
             return replace(self._registered(logical, copied, checksum, since), missing=missing)
 
-    def _original(self, logical: str, found: Found, source: str | None, but: str = "") -> TableTarget:
+    def _original(self, logical: str, locations: Locations, source: str | None, but: str = "") -> TableTarget:
         """The table to copy: ``source``, or the first original whose entry has not ended."""
-        targets = [each for each in found.targets.get(logical, ()) if each != but]
+        targets = [each for each in locations.targets.get(logical, ()) if each != but]
         if not targets:
             raise NotFoundError(f"The replica service has no table of the name {logical!r} to copy.")
         if source is not None:
@@ -251,7 +251,7 @@ class Copying:
 
         for each in targets:
             table = TableTarget.of(each)
-            if table is not None and (source is not None or is_original(found.attributes.get(each, {}))):
+            if table is not None and (source is not None or is_original(locations.attributes.get(each, {}))):
                 return table
         raise NotFoundError(f"{logical!r} has no original, only copies.", hint=f"Name one to copy. {_known(targets)}")
 

@@ -211,7 +211,7 @@ class Slices:
     def having(self, value: int) -> list[str]:
         """The catalogs whose filter has the hash."""
         places, members = _places(value, self.size), self.members
-        found = []
+        having = []
         for word, view in enumerate(self._views):
             mask = _ALL
             for at in places:
@@ -220,9 +220,9 @@ class Slices:
                     break
             while mask:
                 lowest = mask & -mask
-                found.append(members[64 * word + lowest.bit_length() - 1])
+                having.append(members[64 * word + lowest.bit_length() - 1])
                 mask ^= lowest
-        return found
+        return having
 
 
 def arrow(names: Sequence[str]) -> pa.Array:

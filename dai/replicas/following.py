@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dai.errors import DaiError, DataError, UnreachableError
-from dai.replicas.client import Attributes, Found, ReplicaClient
+from dai.replicas.client import Attributes, Locations, ReplicaClient
 
 AT_ONCE = 8
 MOST_CATALOGS = 100
@@ -24,7 +24,7 @@ MOST_CATALOGS = 100
 class _Said:
     """``why``: it did not answer now."""
 
-    found: Found | None
+    locations: Locations | None
     why: str = ""
     error: DaiError | None = None
 
@@ -36,11 +36,11 @@ class IndexClient:
     def __init__(self, index: ReplicaClient, client_at: Callable[[str], ReplicaClient | None]) -> None:
         self._index, self._client_at = index, client_at
         self._clients: dict[str, ReplicaClient] = {}
-        self._last: dict[str, Found] = {}
+        self._last: dict[str, Locations] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="replica catalogs")
 
-    def find(self, names: Iterable[str]) -> Found:
+    def find(self, names: Iterable[str]) -> Locations:
         """What the catalogs say of the names together. Of a target that several know counts the entry that ends last,
         else that of the first catalog by name."""
         asked: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ class IndexClient:
         said = {each: self._ask(each, asked[each]) for each in sorted(asked)[:MOST_CATALOGS]}
         answers = {url: each() for url, each in said.items()}
         errors = [each.error for each in answers.values() if each.error is not None]
-        if errors and all(each.found is None for each in answers.values()):
+        if errors and all(each.locations is None for each in answers.values()):
             raise errors[0]
         return _together(answers, asked)
 
@@ -61,10 +61,10 @@ class IndexClient:
         except (KeyError, TypeError) as error:
             raise DataError("The address answers, but not as a replica index.") from error
         clients = [self._client(each) for each in urls[:MOST_CATALOGS]]
-        found: set[str] = set()
+        names: set[str] = set()
         for each in self._pool.map(lambda client: _names(client, most), filter(None, clients)):
-            found.update(each)
-        return sorted(found)[:most]
+            names.update(each)
+        return sorted(names)[:most]
 
     def _located(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         answer = self._index.ask("POST", "/index/query", {"names": names})
@@ -80,20 +80,20 @@ class IndexClient:
 
         def ask() -> _Said:
             try:
-                found = client.find(names)
+                locations = client.find(names)
             except DaiError as error:
                 last = self._last.get(url)
                 away = isinstance(error, UnreachableError)
                 why = "it does not answer" if away else f"it refuses: {error.title}"
                 return _Said(None if last is None else _only(last, names), why, error)
             with self._lock:
-                known = self._last.get(url, Found())
-                self._last[url] = Found(
-                    {**known.targets, **{each: found.targets.get(each, ()) for each in names}},
-                    {**known.logical, **found.logical},
-                    {**known.attributes, **found.attributes},
+                known = self._last.get(url, Locations())
+                self._last[url] = Locations(
+                    {**known.targets, **{each: locations.targets.get(each, ()) for each in names}},
+                    {**known.logical, **locations.logical},
+                    {**known.attributes, **locations.attributes},
                 )
-            return _Said(found)
+            return _Said(locations)
 
         return self._pool.submit(ask).result
 
@@ -117,12 +117,12 @@ def _names(client: ReplicaClient, most: int) -> list[str]:
         return []
 
 
-def _only(found: Found, names: Sequence[str]) -> Found:
-    targets = {name: found.targets[name] for name in names if found.targets.get(name)}
-    return Found(targets, found.logical, found.attributes)
+def _only(locations: Locations, names: Sequence[str]) -> Locations:
+    targets = {name: locations.targets[name] for name in names if locations.targets.get(name)}
+    return Locations(targets, locations.logical, locations.attributes)
 
 
-def _together(answers: Mapping[str, _Said], asked: Mapping[str, Sequence[str]]) -> Found:
+def _together(answers: Mapping[str, _Said], asked: Mapping[str, Sequence[str]]) -> Locations:
     targets: dict[str, list[str]] = {}
     logical: dict[str, Attributes] = {}
     attributes: dict[str, Attributes] = {}
@@ -131,16 +131,16 @@ def _together(answers: Mapping[str, _Said], asked: Mapping[str, Sequence[str]]) 
     for url, said in answers.items():
         for name in asked[url] if said.why else ():
             faults.setdefault(name, {})[url] = said.why
-        found = said.found or Found()
-        for name, there in found.targets.items():
+        locations = said.locations or Locations()
+        for name, there in locations.targets.items():
             known = targets.setdefault(name, [])
             known += [each for each in there if each not in known]
-            logical.setdefault(name, found.logical.get(name, {}))
+            logical.setdefault(name, locations.logical.get(name, {}))
             for target in there:
-                new, old = found.attributes.get(target, {}), attributes.get(target)
+                new, old = locations.attributes.get(target, {}), attributes.get(target)
                 if old is None or _ends(new) > _ends(old):
                     attributes[target], told[target] = new, url
-    return Found(targets, logical, attributes, told, faults)
+    return Locations(targets, logical, attributes, told, faults)
 
 
 def _ends(attributes: Attributes) -> float:

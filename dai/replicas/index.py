@@ -136,7 +136,7 @@ class ReplicaIndex:
     def catalogs(self, name: str) -> list[str]:
         """The URLs of the catalogs that have the name, in order; those that sent a filter may be there in error.
         Refused where there is none."""
-        found: list[str] = []
+        urls: list[str] = []
         with self._lock:
             now = time.monotonic()
             for slices in self._slices.values():
@@ -145,20 +145,20 @@ class ReplicaIndex:
                 for url in slices.having(hashed(name, slices.seed)):
                     known = self._known[url]
                     if known.expires > now and (known.table is None or self._has(known.table, name)):
-                        found.append(url)
-        if not found:
+                        urls.append(url)
+        if not urls:
             raise Refused(Code.LFN_NEXIST, name)
-        return sorted(found)
+        return sorted(urls)
 
     def catalogs_of(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Of each of the names, those that are there."""
-        found = {}
+        by_name = {}
         for name in names:
             try:
-                found[name] = self.catalogs(name)
+                by_name[name] = self.catalogs(name)
             except Refused:
                 continue
-        return found
+        return by_name
 
     def matching(self, pattern: str, offset: int = 0, limit: int = 0) -> tuple[list[Pair], bool]:
         """Names that fit an SQL pattern with their catalogs, in order, and whether catalogs that sent filters, which

@@ -125,6 +125,6 @@ class Registration:
 
 def named(tables: Sequence[TableInfo], name: str) -> TableInfo | None:
     """The table ``name`` or ``schema.name``, as its database writes it; None where there is none, or several."""
-    found = [each for each in tables if name in (each.name, f"{each.schema}.{each.name}")]
-    exact = [each for each in found if each.schema in (None, "", "public", "main")] or found
+    matches = [each for each in tables if name in (each.name, f"{each.schema}.{each.name}")]
+    exact = [each for each in matches if each.schema in (None, "", "public", "main")] or matches
     return exact[0] if len(exact) == 1 else None

@@ -57,7 +57,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Portion:
     """``blocks`` from a number on; ``lost``: how many of those before them are not kept any more; ``ended``: there will
     be no others after them."""
 
@@ -185,7 +185,7 @@ class Feed:
         while self._blocks and self._blocks[0].time < moment:
             self._drop()
 
-    def since(self, number: int, most_blocks: int, most_bytes: float = float("inf")) -> Found:
+    def since(self, number: int, most_blocks: int, most_bytes: float = float("inf")) -> Portion:
         """What is kept from that number on: blocks of so many bytes at most, but one at least. ConflictError for a
         number ahead, the cause where the feed is gone."""
         with self._lock:
@@ -203,7 +203,7 @@ class Feed:
                 if blocks and size > most_bytes:
                     break
                 blocks.append(self._blocks[place])
-            return Found(blocks, at - number, self.ended and at + len(blocks) == self.next)
+            return Portion(blocks, at - number, self.ended and at + len(blocks) == self.next)
 
     def whole(self, published: Published) -> bytes:
         """The frame of a block with the document that it is by itself."""

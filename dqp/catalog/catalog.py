@@ -31,7 +31,7 @@ from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
-from dqp.catalog.found.sources import FoundSources
+from dqp.catalog.discovery.sources import DiscoveredSources
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas.copies import Copies, Copy, CopySources, client_of, shape_of
@@ -82,9 +82,9 @@ class Catalog:
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
         self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
-        self._found: FoundSources | None = None
+        self._found: DiscoveredSources | None = None
         if settings.registry is not None:
-            self._found = FoundSources(settings, self.sources, credentials, self._reflection)
+            self._found = DiscoveredSources(settings, self.sources, credentials, self._reflection)
         self._copies: Copies | None = None
         if settings.replica_service is not None:
             at = CopySources(settings, all_sources, credentials, self._add).at

@@ -59,17 +59,17 @@ def command(sql: str) -> Command | None:
     """None for a query. StatementError where what is to be described does not follow."""
     if keyword(sql, SYNTAX) not in _WORDS:
         return None
-    found = [each for each in tokens(sql, SYNTAX) if each.kind != "comment"]
-    while found and sql[found[-1].start : found[-1].end] == ";":
-        found.pop()
-    texts = [sql[start:end].upper() for _, start, end in found[:4]]
+    words = [each for each in tokens(sql, SYNTAX) if each.kind != "comment"]
+    while words and sql[words[-1].start : words[-1].end] == ";":
+        words.pop()
+    texts = [sql[start:end].upper() for _, start, end in words[:4]]
     word = {"DESC": "DESCRIBE"}.get(texts[0], texts[0])
     if texts[1:] in (["TABLES"], ["ALL", "TABLES"]) or (len(texts) == 1 and word != "SUMMARIZE"):
         return Command("SHOW")
     if len(texts) == 1:
-        raise StatementError("SUMMARIZE needs a table or a query.", sql=sql, position=found[0].end)
-    first = found[2] if texts[1] == "TABLE" and len(found) > 2 else found[1]
-    start, end = first.start, found[-1].end
+        raise StatementError("SUMMARIZE needs a table or a query.", sql=sql, position=words[0].end)
+    first = words[2] if texts[1] == "TABLE" and len(words) > 2 else words[1]
+    start, end = first.start, words[-1].end
     word = "DESCRIBE" if word == "SHOW" else word
     if sql[first.start : first.end].upper() in _QUERIES:
         return Command(word, " " * start + sql[start:end])

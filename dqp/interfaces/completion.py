@@ -26,13 +26,13 @@ def completions(before: str, behind: str, names: Names) -> tuple[str, list[str]]
     path, word = _parts(match[1]), match[2] or ""
     tables = _tables(before[: match.start()] + " " + behind, names)
     if path:
-        found = _below(path, tables, names)
+        offered = _below(path, tables, names)
     elif _after_from(before[: match.start()]):
-        found = [*dict.fromkeys(each[0] for each in names), *_ctes(before)]
+        offered = [*dict.fromkeys(each[0] for each in names), *_ctes(before)]
     else:
         columns = (column for each in tables.values() or names for column in names[each])
-        found = [*dict.fromkeys(columns), *tables, *dict.fromkeys(each[0] for each in names)]
-    fitting = [_written(each) for each in found if each.casefold().startswith(word.strip('"').casefold())]
+        offered = [*dict.fromkeys(columns), *tables, *dict.fromkeys(each[0] for each in names)]
+    fitting = [_written(each) for each in offered if each.casefold().startswith(word.strip('"').casefold())]
     if not path and word and not _after_from(before[: match.start()]):
         fitting += [each for each in (*_WORDS, *functions()) if each.startswith(word.lower())]
     return word, list(dict.fromkeys(fitting))
@@ -44,21 +44,21 @@ def _below(path: tuple[str, ...], tables: dict[str, tuple[str, ...]], names: Nam
     if len(path) == 1 and path[0].casefold() in known:
         return list(names[known[path[0].casefold()]])
     folded = tuple(map(str.casefold, path))
-    found: list[str] = []
+    below: list[str] = []
     for each, columns in names.items():
         parts = tuple(map(str.casefold, each))
         if parts == folded:
-            found += columns
+            below += columns
         elif parts[: len(folded)] == folded:
-            found.append(each[len(folded)])
-    return list(dict.fromkeys(found))
+            below.append(each[len(folded)])
+    return list(dict.fromkeys(below))
 
 
 def _tables(sql: str, names: Names) -> dict[str, tuple[str, ...]]:
     """The tables that stand in the query, by the names that they have there."""
     known = {tuple(map(str.casefold, each)): each for each in names}
     parts = [_unquoted(sql[start:end]) for kind, start, end in tokens(sql, SYNTAX) if kind != "comment"]
-    found: dict[str, tuple[str, ...]] = {}
+    in_query: dict[str, tuple[str, ...]] = {}
     for place in range(len(parts)):
         if place and parts[place - 1] == ".":
             continue
@@ -72,9 +72,9 @@ def _tables(sql: str, names: Names) -> dict[str, tuple[str, ...]]:
             name = alias[1] if alias[:1] and alias[0].upper() == "AS" and len(alias) > 1 else (alias or [""])[0]
             if not re.fullmatch(r"\w+", name) or name.lower() in _WORDS:
                 name = path[-1]
-            found.setdefault(name, path)
+            in_query.setdefault(name, path)
             break
-    return found
+    return in_query
 
 
 def _after_from(before: str) -> bool:

@@ -67,11 +67,11 @@ def variables_of(frame: FrameType) -> Mapping[str, Any]:
 
 def tables_named(sql: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """The variables that are tables and whose names stand in the SQL."""
-    found = {}
+    tables = {}
     for each in set(_WORD.findall(sql)):
         if each in variables and is_table(variables[each]):
-            found[each] = variables[each]
-    return found
+            tables[each] = variables[each]
+    return tables
 
 
 def is_table(value: Any) -> bool:

@@ -102,20 +102,20 @@ class FederationMagics(Magics):
         lines = context.full_text.split("\n")
         before = "\n".join([*lines[: context.cursor_line], context.text_until_cursor])
         behind = context.full_text[len(before) :]
-        word, found = "", list[str]()
+        word, offered = "", list[str]()
         with suppress(DaiError, AttributeError):
             if (cell := _CELL.match(context.full_text)) is not None and len(before) >= cell.end():
                 start = cell.end()
-                word, found = completions(before[start:], behind, self._lab(cell["lab"] or cell["line"]).names())
+                word, offered = completions(before[start:], behind, self._lab(cell["lab"] or cell["line"]).names())
             elif (path := _PATH.search(context.text_until_cursor)) is not None:
-                word, found = path["word"], self._below(path["path"].split("."), path["word"])
+                word, offered = path["word"], self._below(path["path"].split("."), path["word"])
             elif (head := _HEAD.match(before)) is not None:
                 word = head["word"]
-                found = [each for each, value in self._variables.items() if isinstance(value, Lab) and each[0] != "_"]
-                found = [each for each in found if each.startswith(word)]
+                offered = [each for each, value in self._variables.items() if isinstance(value, Lab) and each[0] != "_"]
+                offered = [each for each in offered if each.startswith(word)]
         # IPython puts a completion in the place of its token, which may begin before the word.
         left = context.token.removesuffix(word) if context.token.endswith(word) else ""
-        listed = [SimpleCompletion(text=left + each, type="sql") for each in found]
+        listed = [SimpleCompletion(text=left + each, type="sql") for each in offered]
         return {"completions": listed, "suppress": bool(listed)}
 
     def _below(self, path: list[str], word: str) -> list[str]:

@@ -36,7 +36,7 @@ RUNTIMES = Table(
         "http": "dqp.runtimes.service:Service",
         "https": "dqp.runtimes.service:Service",
         "ray": "dqp.runtimes.ray:Ray",
-        "registry": "dqp.runtimes.found:FoundEvaluators",
+        "registry": "dqp.runtimes.discovered:DiscoveredEvaluators",
     },
     extras={"ray": "ray"},
 )

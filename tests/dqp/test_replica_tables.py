@@ -15,7 +15,7 @@ import pytest
 from dai.api.server.serve import Background, background
 from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, StatementError, UnreachableError
-from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
+from dai.replicas.client import Locations, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
 from dqp.catalog.learned import Learned
@@ -127,7 +127,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     requests: list[list[str]] = []
     find = ReplicaClient.find
 
-    def counted(self: ReplicaClient, names: Any) -> Found:
+    def counted(self: ReplicaClient, names: Any) -> Locations:
         requests.append(list(names))
         return find(self, names)
 
@@ -526,7 +526,7 @@ def test_a_replica_service_that_is_away(here: Here, monkeypatch: pytest.MonkeyPa
     lab = here.federation(lifetime=1e-6)
     assert ask(lab, COUNT) == [RIGHT]
 
-    def away(self: ReplicaClient, names: Any) -> Found:
+    def away(self: ReplicaClient, names: Any) -> Locations:
         raise NotFoundError("Nothing is here.")
 
     monkeypatch.setattr(ReplicaClient, "find", away)

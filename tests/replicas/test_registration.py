@@ -15,7 +15,7 @@ import pytest
 from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.errors import ConfigurationError
-from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
+from dai.replicas.client import Locations, ReplicaClient, TableTarget, schema_digest
 from tests.api.conftest import configured
 from tests.processes import ServiceProcess, until
 from tests.replicas.conftest import RpcClient
@@ -58,7 +58,7 @@ def catalog(located: Background, rpc: RpcClient) -> Iterator[ReplicaClient]:
     client.close()
 
 
-def found(catalog: ReplicaClient, *names: str) -> Found:
+def found(catalog: ReplicaClient, *names: str) -> Locations:
     return catalog.find(names or ("sky",))
 
 
@@ -81,7 +81,7 @@ def test_a_table_is_registered_kept_alive_and_withdrawn(
         assert attributes == {"schema": schema_digest(table), "rows": 2, "cost": 0.5}
         assert known.logical == {"sky": {"schema": schema_digest(table)}}
         until(lambda: found(catalog).attributes[TARGET]["expires"] > expires)
-    assert found(catalog, "sky", "sky.numbers") == Found()
+    assert found(catalog, "sky", "sky.numbers") == Locations()
 
 
 def test_the_entry_of_a_killed_service_ends_by_itself(
@@ -101,7 +101,7 @@ def test_the_entry_of_a_killed_service_ends_by_itself(
         until(lambda: found(catalog).attributes[TARGET]["expires"] > time.time())
     finally:
         service.stop()
-    assert found(catalog) == Found()
+    assert found(catalog) == Locations()
 
 
 def test_a_replica_service_that_is_away_is_asked_again(publish: Publish, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_first_table_says_the_schema_of_a_name(catalog: ReplicaClient) -> No
     assert known.logical == {"t": {"schema": "one"}}
     assert known.attributes[str(second)] == {"schema": "two", "rows": 2, "expires": 86_400.0}
     catalog.withdraw([("t", first), ("t", second)])
-    assert found(catalog, "t") == Found()
+    assert found(catalog, "t") == Locations()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from dai.errors import (
 )
 from dai.formats.frames import MEDIA_TYPE, asked, context_of, format_of
 from dai.formats.frames import Asked as AskedFrames
-from dai.service.feeds import Feed, Found, described
+from dai.service.feeds import Feed, Portion, described
 
 router = APIRouter(route_class=Route, prefix="/feeds", tags=["feeds"])
 changing = APIRouter(route_class=ChangingRoute, prefix="/feeds", tags=["feeds"])
@@ -231,7 +231,7 @@ async def get_feed_block(
     return answer(b"".join(frames), MEDIA_TYPE, 200, headers)
 
 
-async def _awaited(feed: Feed, number: int, options: Pulling) -> Found:
+async def _awaited(feed: Feed, number: int, options: Pulling) -> Portion:
     at = feed.since(number, options.count)
     if at.blocks or at.lost or at.ended or not options.wait:
         return at

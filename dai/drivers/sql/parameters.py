@@ -115,9 +115,9 @@ def _named(
         name = shown[1:]
         if name not in parameters:
             suggestion = nearest(name, list(parameters))
-            given = ", ".join(parameters) or "none"
+            named = ", ".join(parameters) or "none"
             raise ParameterError(
-                f"Parameter {shown} has no value; given: {given}.",
+                f"Parameter {shown} has no value; given: {named}.",
                 hint=suggestion if suggestion.startswith("Did") else _GIVE_ONE.format(name),
             )
         used.add(name)

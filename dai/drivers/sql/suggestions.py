@@ -80,14 +80,14 @@ def in_double_quotes(sql: str, position: int) -> str | None:
 
 def other_parameter(sql: str, syntax: Syntax) -> str | None:
     """A hint where a parameter is written in another way: ``%s``, ``%(name)s``, ``{name}``."""
-    if (found := next((each for each in _PERCENT.finditer(sql)), None)) is None:
+    if (percent := next((each for each in _PERCENT.finditer(sql)), None)) is None:
         return None
     if any(
-        kind in ("string", "name", "comment") and start <= found.start() < end
+        kind in ("string", "name", "comment") and start <= percent.start() < end
         for kind, start, end in tokens(sql, syntax)
     ):
         return None
-    return f"Parameters are ? (in order) or :name, not {found.group()}."
+    return f"Parameters are ? (in order) or :name, not {percent.group()}."
 
 
 def _cut(code: Sequence[Token], place: int) -> bool:

@@ -93,12 +93,12 @@ class Catalog:
     def partners_of(self, kind: int, names: Sequence[str]) -> dict[str, list[str]]:
         """Of each of the names, those that are there."""
         own, other = COLUMNS[kind], COLUMNS[1 - kind]
-        found: dict[str, list[str]] = {}
+        partners: dict[str, list[str]] = {}
         for at in range(0, len(names), PORTION):
             statement = f"select {own}, {other} from dai_mappings where {among(own, self._local)} order by 1, 2"
             for name, partner in self._read(statement, listed(names[at : at + PORTION], self._local)):
-                found.setdefault(name, []).append(partner)
-        return found
+                partners.setdefault(name, []).append(partner)
+        return partners
 
     def matching(self, kind: int, pattern: str, offset: int = 0, limit: int = 0) -> list[Pair]:
         """The mappings (logical, target) whose name fits an SQL pattern, by that name."""
@@ -169,7 +169,7 @@ class Catalog:
 
     def values_of(self, kind: int, keys: Sequence[str]) -> list[Value]:
         """All attributes of the names, as far as these have some."""
-        found: list[Value] = []
+        values: list[Value] = []
         for at in range(0, len(keys), PORTION):
             rows = self._read(
                 "select v.key, v.kind, v.name, a.type, v.text, v.whole, v.real from dai_attribute_values v join"
@@ -177,8 +177,8 @@ class Catalog:
                 f" {among('v.key', self._local)} order by 1, 3",
                 kind, listed(keys[at : at + PORTION], self._local),
             )  # fmt: skip
-            found += map(_value, rows)
-        return found
+            values += map(_value, rows)
+        return values
 
     def search(
         self, kind: int, name: str, operator: str, values: Sequence[str | int | float], offset: int = 0, limit: int = 0

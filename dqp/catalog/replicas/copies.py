@@ -22,7 +22,7 @@ from functools import lru_cache
 from dai.client import Options
 from dai.drivers import TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError, UnreachableError
-from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget
+from dai.replicas.client import Attributes, Locations, ReplicaClient, TableTarget
 from dai.replicas.following import IndexClient
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
@@ -170,18 +170,18 @@ class Copies:
             due = renew and now - self._asked > self.settings.lifetime
             asked = self.known() if due else [each for each in names if each not in self._found]
             if not asked and due:
-                self._keep((), Found(), everything=True)
+                self._keep((), Locations(), everything=True)
             if not asked or (self._failed is not None and now < self._failed[1]):
                 return
             try:
-                found = self._client.find(asked)
+                locations = self._client.find(asked)
             except DaiError as error:
                 pause = AGAIN_SECONDS if self._failed is None else min(2 * self._failed[2], RETRY_SECONDS)
                 self._failed = (error, time.monotonic() + pause, pause)
                 return
-            self._keep(asked, found, everything=due)
+            self._keep(asked, locations, everything=due)
 
-    def _keep(self, asked: Sequence[str], found: Found, everything: bool) -> None:
+    def _keep(self, asked: Sequence[str], locations: Locations, everything: bool) -> None:
         with self._lock:
             self._failed = None
             if everything or not self._found:
@@ -189,12 +189,12 @@ class Copies:
             if everything:
                 self._aside.clear()
             kept = {} if everything else self._found
-            names = {**kept, **{name: found.targets.get(name, ()) for name in asked}}
+            names = {**kept, **{name: locations.targets.get(name, ()) for name in asked}}
             self._found = dict(list(names.items())[-MOST_NAMES:])
-            self._logical = {**self._logical, **found.logical}
-            self._attributes = {**({} if everything else self._attributes), **found.attributes}
-            self._told = {**({} if everything else self._told), **found.told}
-            self._faults = {**({} if everything else self._faults), **found.faults}
+            self._logical = {**self._logical, **locations.logical}
+            self._attributes = {**({} if everything else self._attributes), **locations.attributes}
+            self._told = {**({} if everything else self._told), **locations.told}
+            self._faults = {**({} if everything else self._faults), **locations.faults}
             self._references = {
                 name: each for name, each in self._references.items() if each[0] in self._found.get(name, ())
             }
@@ -289,7 +289,7 @@ class Copies:
             self._raise(name, shown, choice)
         (best, info), *rest = choice.used
         base = table_of(best.alias, info)
-        places: list[Replica] = [(each.alias, found.schema, found.name) for each, found in rest]
+        places: list[Replica] = [(each.alias, table.schema, table.name) for each, table in rest]
         replicas = (*places, *(each for each in base.replicas if each not in places))
         known = self._tables.get(name)
         if known is not None and known[0] is base and known[1].replicas == replicas:

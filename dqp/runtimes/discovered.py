@@ -10,8 +10,8 @@ from dataclasses import replace
 from dai.errors import DaiError
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Operator
-from dqp.catalog.found.conditions import query_of
-from dqp.catalog.found.follower import Follower, Found
+from dqp.catalog.discovery.conditions import query_of
+from dqp.catalog.discovery.follower import Discovered, Follower
 from dqp.catalog.sources.configured import options_of
 from dqp.execution.readings import Readings
 from dqp.planning.context import Context
@@ -24,7 +24,7 @@ from dqp.settings import FederationSettings
 log = logging.getLogger("dqp.registry")
 
 
-class FoundEvaluators(Service):
+class DiscoveredEvaluators(Service):
     """Of the settings' ``evaluator_registry``."""
 
     def join(self, settings: FederationSettings) -> Sequence[ServiceEvaluator]:
@@ -35,10 +35,10 @@ class FoundEvaluators(Service):
         self._follower = Follower(registry, options_of(settings.tls), query, self._take)
         return ()
 
-    def _take(self, found: Sequence[Found]) -> None:
+    def _take(self, entries: Sequence[Discovered]) -> None:
         """One call at a time. What runs on those that are gone goes on."""
         evaluators = {}
-        for each in found:
+        for each in entries:
             known = self._by_address.get(each.address)
             try:
                 one = replace(self._settings, evaluators=(each.address,))

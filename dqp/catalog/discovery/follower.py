@@ -20,8 +20,8 @@ from dai.client.http.transport import Reply
 from dai.client.registry import RegistryClient
 from dai.errors import CancelledError, DaiError, DataError, NotFoundError, UnreachableError
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.found.conditions import VARIABLES
-from dqp.catalog.found.leases import Leases
+from dqp.catalog.discovery.conditions import VARIABLES
+from dqp.catalog.discovery.leases import Leases
 from dqp.settings import RegistrySettings, within
 
 log = logging.getLogger("dqp.registry")
@@ -38,7 +38,7 @@ PROMPT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, order=True)
-class Found:
+class Discovered:
     """A resource, or an evaluator, at an address; ``service``: the key of its service; ``publisher``: its owner."""
 
     address: str
@@ -50,7 +50,7 @@ class Follower:
     """Thread-safe. ``changed`` is given all that is found, in the order of addresses, when that has changed."""
 
     def __init__(
-        self, settings: RegistrySettings, options: Options, query: str, changed: Callable[[Sequence[Found]], None]
+        self, settings: RegistrySettings, options: Options, query: str, changed: Callable[[Sequence[Discovered]], None]
     ) -> None:
         self.problems: Mapping[str, str] = {}
         """Why what was found is not used, or nothing is found, by the address."""
@@ -62,9 +62,9 @@ class Follower:
         self._prompt = RegistryClient(settings.url, replace(options, read=PROMPT_SECONDS), self._calls)
         self._lock = threading.RLock()
         self._leases = Leases()
-        self._all: tuple[Found, ...] = ()
+        self._all: tuple[Discovered, ...] = ()
         """What fits, whether or not its lease holds."""
-        self._told: tuple[Found, ...] = ()
+        self._told: tuple[Discovered, ...] = ()
         self._next_end = time.monotonic()
         self._believes, self._asking = True, threading.Lock()
         self._begun, self._stopped, self._dirty = threading.Event(), threading.Event(), threading.Event()
@@ -113,10 +113,10 @@ class Follower:
     def _tell(self) -> None:
         """With the lock."""
         self._next_end = self._leases.next_end()
-        found = tuple(each for each in self._all if self._leases.known(each.service))
-        if found != self._told:
-            self._told = found
-            self._changed(found)
+        current = tuple(each for each in self._all if self._leases.known(each.service))
+        if current != self._told:
+            self._told = current
+            self._changed(current)
 
     # --- the feed ---
 
@@ -204,21 +204,21 @@ class Follower:
         solutions = self._client.sparql(self._query)
         wanted = next((each for each in VARIABLES if solutions and each in solutions[0]), VARIABLES[0])
         keys = sorted({each[wanted] for each in solutions if wanted in each})
-        found, problems = set(), {}
+        fitting, problems = set(), {}
         for each in self._client.sparql(_described(keys, wanted)) if keys else ():
             why = self._refused(each)
             if why is None:
-                found.add(Found(each["address"], each["service"], each["owner"]))
+                fitting.add(Discovered(each["address"], each["service"], each["owner"]))
             else:
                 problems[each["address"]] = why
         if solutions and not any(wanted in each for each in solutions):
             problems[self._settings.url] = f"The query has none of the variables {', '.join(VARIABLES)}."
-        services = {each.service for each in found}
+        services = {each.service for each in fitting}
         with self._lock:
             known = set() if anew else {each for each in services if self._leases.known(each)}
         holding = known | {each for each in services - known if self._asked(self._client, each)}
         with self._lock:
-            self._all = tuple(sorted(found))
+            self._all = tuple(sorted(fitting))
             self._leases.keep(holding)
             self._note(problems)
             self._tell()

@@ -1,4 +1,4 @@
-"""Services found in a registry: which resources (or evaluators) fit, as long as the leases of their services hold.
+"""Services that a registry names: which resources (or evaluators) fit, as long as the leases of their services hold.
 
 ``conditions`` says in SPARQL what is sought. A ``Follower`` asks the registry that, follows its changes in threads of
 its own, and tells who is to be told which addresses there are. ``leases`` is the part that decides without a registry,

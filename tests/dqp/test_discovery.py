@@ -15,13 +15,13 @@ from dai.api.server.serve import Background, background
 from dai.errors import ConfigurationError, DaiError, StatementError
 from dai.security.identity.tokens import new
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.found.conditions import query_of
-from dqp.catalog.found.leases import Leases
-from dqp.catalog.found.sources import alias_of
+from dqp.catalog.discovery.conditions import query_of
+from dqp.catalog.discovery.leases import Leases
+from dqp.catalog.discovery.sources import alias_of
 from dqp.coordinator import Coordinator
 from dqp.interfaces.lab import Lab
 from dqp.planning.distribution.spreading import Thresholds
-from dqp.runtimes.found import FoundEvaluators
+from dqp.runtimes.discovered import DiscoveredEvaluators
 from dqp.settings import load
 from tests.api.conftest import configured
 from tests.processes import ServiceProcess, until
@@ -207,7 +207,7 @@ def test_evaluators_come_and_go(registry: Background, sky: Background, tmp_path:
     )
     with closing(Coordinator(settings)) as coordinator:
         runtime = coordinator.runtime
-        assert isinstance(runtime, FoundEvaluators)
+        assert isinstance(runtime, DiscoveredEvaluators)
         runtime._thresholds = ALWAYS
 
         def ran() -> str:

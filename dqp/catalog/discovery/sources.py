@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from dai.errors import DaiError
-from dqp.catalog.found.conditions import query_of
-from dqp.catalog.found.follower import Follower, Found
+from dqp.catalog.discovery.conditions import query_of
+from dqp.catalog.discovery.follower import Discovered, Follower
 from dqp.catalog.reflection import Reflection
 from dqp.catalog.sources.configured import Credentials, options_of, service_source
 from dqp.catalog.sources.source import Source
@@ -28,7 +28,7 @@ def alias_of(address: str) -> str:
     return f"_{text}" if text[0].isdigit() else text
 
 
-class FoundSources:
+class DiscoveredSources:
     """Keeps ``sources``, by alias, and the reflection's as the registry says. Thread-safe."""
 
     def __init__(
@@ -38,7 +38,7 @@ class FoundSources:
         self._settings, self._registry, self._sources = settings, settings.registry, sources
         self._credentials, self._reflection = credentials, reflection
         self._configured = {each.casefold() for each in sources}
-        self._found: Mapping[str, Found] = {}
+        self._discovered: Mapping[str, Discovered] = {}
         self._taken: Mapping[str, str] = {}
         query = query_of(self._registry.find, "registry.find")
         self._follower = Follower(self._registry, options_of(settings.tls), query, self._take)
@@ -48,21 +48,21 @@ class FoundSources:
 
     def origin(self, alias: str) -> str | None:
         """Where the source comes from; None for one of the configuration."""
-        found = self._found.get(alias)
-        if found is None:
+        entry = self._discovered.get(alias)
+        if entry is None:
             return None
-        who = f", published by {found.publisher!r}" if found.publisher else ""
-        return f"{found.address}, from the registry {self._registry.url}{who}"
+        who = f", published by {entry.publisher!r}" if entry.publisher else ""
+        return f"{entry.address}, from the registry {self._registry.url}{who}"
 
     @property
     def problems(self) -> Mapping[str, str]:
         return {**self._follower.problems, **self._taken}
 
-    def _take(self, found: Sequence[Found]) -> None:
+    def _take(self, entries: Sequence[Discovered]) -> None:
         """One call at a time: the follower's lock is held."""
-        by_alias: dict[str, Found] = {}
+        by_alias: dict[str, Discovered] = {}
         taken = {}
-        for each in found:
+        for each in entries:
             alias = alias_of(each.address)
             if alias in self._configured or alias in by_alias:
                 taken[each.address] = f"There is a source {alias!r} already."
@@ -76,8 +76,8 @@ class FoundSources:
                 except DaiError as error:
                     taken[each.address] = error.detail or error.title
         there = {alias: each for alias, each in by_alias.items() if alias in self._sources}
-        gone = self._found.keys() - there.keys()
-        self._found, self._taken = there, taken
+        gone = self._discovered.keys() - there.keys()
+        self._discovered, self._taken = there, taken
         self._reflection.follow([self._sources[alias] for alias in there])
         for alias in gone:
             # queries that run hold it, and nobody else then
