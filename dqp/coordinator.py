@@ -20,6 +20,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from dai.client.credentials import Personal
 from dai.drivers import Driver
 from dai.drivers.sql.meanings import with_meanings
 from dai.errors import DataError, DeniedError, LimitError, NotFoundError, StatementError, UnauthenticatedError
@@ -126,11 +127,12 @@ class Coordinator:
         *,
         resolve: Callable[[str], Driver] | None = None,
         runtime: Runtime | None = None,
+        person: Personal | None = None,
     ) -> None:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES))
         self.settings = settings
         self.operations = operations_of(settings)
-        self.catalog = Catalog(settings, resolve=resolve)
+        self.catalog = Catalog(settings, resolve=resolve, person=person)
         self.runtime = runtime or runtime_of(settings, self.catalog, self.operations)
         self._plans: OrderedDict[tuple[str, str, int], Planned] = OrderedDict()
         self._version = 0

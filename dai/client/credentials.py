@@ -18,12 +18,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dai.client.http.transport import Options
+from dai.client.http.transport import Options, is_loopback
 from dai.errors import ConfigurationError, MissingDependencyError
 from dai.plugins import nearest
 
@@ -37,11 +37,15 @@ _KEYRING = "dai"
 """The name of the service in a keyring."""
 
 
+_NOBODY = ""
+"""In the place of a profile: none is named, whatever DAI_PROFILE says."""
+
+
 def options_for(address: str, arguments: Mapping[str, Any], profile: str | None = None) -> dict[str, Any]:
     """The options of a call for an address, with what it does not say. ConfigurationError for a profile that there is
     not, or that is not for this address."""
     known = _profiles()
-    named = _named(profile, known)
+    named = None if profile is _NOBODY else _named(profile, known)
     if named is not None and not _below(address, str(known[named].get("url", ""))):
         raise ConfigurationError(
             f"The profile {named!r} is for {known[named].get('url')}, not for {_origin(address)}.",
@@ -60,6 +64,27 @@ def options_for(address: str, arguments: Mapping[str, Any], profile: str | None 
     if "token" in options and options["token"] is not None and options["token"] is own.get("token"):
         options["token"] = _secret(str(fitting), str(options["token"]))
     return options
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Credentials of who runs this program, for any number of addresses: a ``profile`` that is named, here or by
+    DAI_PROFILE, is for those below its url and for no others."""
+
+    profile: str | None = None
+
+    def options(self, address: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``options_for``. The token of the environment goes nowhere without encryption: an address that is asked
+        so may know everybody."""
+        known = _profiles()
+        named = _named(self.profile, known)
+        covers = named is not None and _below(address, str(known[named].get("url", "")))
+        options = options_for(address, arguments, named if covers else _NOBODY)
+        parts = urlsplit(address)
+        is_open = parts.scheme != "https" and not is_loopback(parts.hostname or "")
+        if is_open and "token" not in arguments and options.get("token") == os.environ.get("DAI_TOKEN"):
+            options.pop("token", None)
+        return options
 
 
 def from_environment() -> dict[str, Any]:

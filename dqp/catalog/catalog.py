@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dai.client.credentials import Personal
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
@@ -51,7 +52,7 @@ _Seen = Mapping[str, Reflected | None]
 
 class Catalog:
     """Thread-safe. ``resolve`` gives the driver of a resource of this service, ``bearer`` is the token of the caller
-    whom the federation passes on."""
+    whom the federation passes on, ``person`` who runs this program."""
 
     def __init__(
         self,
@@ -59,9 +60,10 @@ class Catalog:
         *,
         resolve: Callable[[str], Driver] | None = None,
         bearer: str | None = None,
+        person: Personal | None = None,
         sources: Sequence[Source] | None = None,
     ) -> None:
-        credentials = Credentials(settings, bearer)
+        credentials = Credentials(settings, bearer, person)
         all_sources = sources_of(settings, credentials, resolve) if sources is None else sources
         self.settings = settings
         self.sources: dict[str, Source] = {each.alias: each for each in all_sources}

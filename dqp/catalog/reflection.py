@@ -472,7 +472,8 @@ def unavailable(alias: str, error: DaiError) -> DaiError:
     why = error.detail if is_public else f"{error.title}."
     hint = WHEN_BACK
     if isinstance(error, UnauthenticatedError):
-        hint = f'Its service wants to know who asks: sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}.'
+        own = f'sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}'
+        hint = f"Its service wants to know who asks: set DAI_TOKEN, or {own}."
     return DatabaseUnavailableError(
         f"The source {alias!r} is not available: {why[0].lower()}{why[1:]}",
         hint=hint,

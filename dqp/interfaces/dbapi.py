@@ -1,8 +1,8 @@
-"""PEP 249 over a federation in this process; otherwise as ``dai.client.dbapi``, whose names it has.
+"""A connection of PEP 249 over a federation; the rest of the module, ``dqp.dbapi``, is that of a data service.
 
 ::
 
-    from dqp.interfaces import dbapi
+    from dqp import dbapi
 
     connection = dbapi.connect("federation.toml")
 """
@@ -13,20 +13,25 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dai.client.dbapi import *  # noqa: F403 - the module of PEP 249
+from dai.client import dbapi
+from dai.client.credentials import Personal
 from dai.client.dbapi.connection import Connection
 from dai.client.dbapi.errors import Error, translated
 from dai.client.statements import Parameters
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.driver import Federation
-from dqp.settings import load
+from dqp.interfaces.lab import settings_of
 
 
-def connect(federation: Any, *, numeric: str | None = None) -> Connection:  # type: ignore[no-redef]
-    """A connection to the federation of a ``federation.toml``, or of the same as a mapping. ``numeric`` as in
-    ``dai.client.dbapi.connect``."""
-    opened = opened_federation(federation)
+def connect(
+    federation: Any, *, numeric: str | None = None, token: str | None = None, profile: str | None = None
+) -> Connection:
+    """A connection to whatever ``dqp.connect`` takes. ``numeric`` as in ``dai.dbapi.connect``, ``token`` and
+    ``profile`` as in ``dqp.connect``."""
+    if isinstance(federation, str) and federation.startswith(("http://", "https://")):
+        return dbapi.connect(federation, numeric=numeric, token=token, profile=profile)
+    opened = opened_federation(federation, token, profile)
     try:
         return Connection(FederationSource(opened, opened.close), numeric=numeric)
     except Error:
@@ -34,9 +39,9 @@ def connect(federation: Any, *, numeric: str | None = None) -> Connection:  # ty
         raise
 
 
-def opened_federation(federation: Any) -> Federation:
+def opened_federation(federation: Any, token: str | None = None, profile: str | None = None) -> Federation:
     with translated():
-        return Federation(load(federation))
+        return Federation(settings_of(federation, token), person=Personal(profile))
 
 
 class FederationSource:

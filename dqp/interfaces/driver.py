@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from dai.client.credentials import Personal
 from dai.config import FederationConfig
 from dai.drivers import (
     NO_TABLES,
@@ -73,9 +74,14 @@ class Federation(Virtual):
     called = "A federation"
     instead = "Send it to the resource that has the table."
 
-    def __init__(self, settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> None:
+    def __init__(
+        self,
+        settings: FederationSettings,
+        resolve: Callable[[str], Driver] | None = None,
+        person: Personal | None = None,
+    ) -> None:
         self.settings = settings
-        self.coordinator = Coordinator(settings, resolve=resolve)
+        self.coordinator = Coordinator(settings, resolve=resolve, person=person)
         self.catalog = self.coordinator.catalog
         self._begun: Callable[[Parts], None] | None = None
         self._session: SessionKeeps | None = None

@@ -21,6 +21,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 import dai
+from dai.client.credentials import Personal
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
 from dai.client.results.numbers import converted
@@ -55,13 +56,28 @@ from dqp.settings import FederationSettings, load
 NAMES_SECONDS = 5.0
 
 
+def settings_of(federation: Any, token: str | None) -> FederationSettings:
+    """Of a federation that runs in this process. ConfigurationError for what cannot be one."""
+    if token is not None:
+        raise ParameterError(
+            "The token of a call is for the federation of a service, and this one runs here.",
+            hint='Give it to its source: {"sources": {"a": {"url": "http://…", "token": "env:NAME"}}}; '
+            "DAI_TOKEN and profiles hold for all sources.",
+        )
+    if isinstance(federation, FederationSettings):
+        return federation
+    if isinstance(federation, str | os.PathLike | Mapping):
+        return load(federation if isinstance(federation, Mapping) else os.fspath(federation))
+    raise ConfigurationError(f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.")
+
+
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
-    of a federation that a data service offers, which may ask for a ``token`` or a ``profile``
-    (``dai.client.credentials``); or one database, by its URL or its file (SQLite, DuckDB), whose tables are
-    ``name.table`` by the name of the database; or files of tables. ``progress`` as in ``dai.connect``: a line where
-    somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or ``text``; None: as
-    docs/types.md says.
+    of a federation that a data service offers, which may ask for a ``token`` or a ``profile``; or one database, by its
+    URL or its file (SQLite, DuckDB), whose tables are ``name.table`` by the name of the database; or files of tables.
+    Services that are sources here are shown what the environment or a profile says (``dai.client.credentials``).
+    ``progress`` as in ``dai.connect``: a line where somebody watches. ``numeric``: what decimal numbers are in
+    results, ``double``, ``decimal`` or ``text``; None: as docs/types.md says.
 
     ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
     """
@@ -90,14 +106,9 @@ class Lab:
                     f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."
                 )
             self._uploads = RemoteUploads(self._remote)
-        elif isinstance(federation, FederationSettings):
-            self._coordinator = Coordinator(federation)
-        elif isinstance(federation, str | os.PathLike):
-            self._coordinator = Coordinator(load(os.fspath(federation)))
-        elif isinstance(federation, Mapping):
-            self._coordinator = Coordinator(load(federation))
         else:
-            raise ConfigurationError(f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.")
+            settings = settings_of(federation, token)
+            self._coordinator = Coordinator(settings, person=Personal(profile))
 
     @property
     def coordinator(self) -> Coordinator:

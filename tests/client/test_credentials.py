@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,18 @@ import pytest
 
 import dai
 import dqp
+from dai import dbapi
 from dai.__main__ import main
-from dai.client import dbapi
-from dai.client.credentials import options_for
+from dai.api.server.serve import background
+from dai.client.credentials import Personal, options_for
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import OK
-from dai.errors import ConfigurationError, RequestError
+from dai.config import parse
+from dai.errors import ConfigurationError, DatabaseUnavailableError, ParameterError, RequestError
+from dai.security.identity.tokens import new
+from dqp import dbapi as dqp_dbapi
+from dqp.catalog.sources import Credentials
+from dqp.settings import FederationSettings, SourceSettings
 from tests.client.replies import said
 
 RESOURCE = said({"name": "book", "product": "SQLite 3", "dialect": "sqlite"})
@@ -147,6 +154,62 @@ def test_every_way_in_has_the_profile(
         assert [each.headers.get("authorization") for each in server.requests] == ["Bearer of-the-keyring"] * 6
         shown = [resource, resource.service, resource.service.transport.options, lab, capsys.readouterr()]
         assert not [each for each in shown if "of-the-keyring" in f"{each!r}"]
+
+
+def test_sources_of_a_lab_in_this_process_are_asked_as_by_connect(
+    profiles: Path, in_memory: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            connection.execute("create table t (n integer)")
+            connection.execute("insert into t values (1)")
+        connection.close()
+    config = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "grace": 0.2},
+        "identity": {"methods": ["token"]},
+        "resources": {name: {"url": f"sqlite:///{name}.db"} for name in ("one", "two")},
+    }
+    with background(parse(config, tmp_path, {})) as service:
+        token, stored = new("ada", seconds=3600.0)
+        service.service.store.add_token(stored)
+        sources = {"sources": {name: f"{service.url}/{name}" for name in ("one", "two")}}
+        sql = "select one.t.n from one.t join two.t using (n)"
+
+        def asked(**options: Any) -> list[Any]:
+            with dqp.connect(sources, **options) as lab:
+                return lab.sql(sql).rows()
+
+        with pytest.raises(DatabaseUnavailableError, match="wants to know who asks"):
+            asked()
+        monkeypatch.setenv("DAI_TOKEN", token)
+        assert asked() == [(1,)]
+        with dqp_dbapi.connect(sources) as connection:
+            assert connection.execute(sql).fetchall() == [(1,)]
+        monkeypatch.delenv("DAI_TOKEN")
+        (tmp_path / "token").write_text(token)
+        written(profiles, f'[lab]\nurl = "{service.url}"\ntoken = "file:{tmp_path}/token"\n')
+        assert asked() == [(1,)]
+        written(profiles, f'[lab]\nurl = "{service.url}/one"\ntoken = "file:{tmp_path}/token"\n')
+        with pytest.raises(DatabaseUnavailableError, match="'two' is not available"):
+            asked(profile="lab")
+        with pytest.raises(ParameterError, match="DAI_TOKEN and profiles hold for all sources"):
+            asked(token=token)
+
+
+def test_the_token_of_the_environment_is_for_sources_that_are_listed(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAI_TOKEN", "of-the-environment")
+    listed = SourceSettings(alias="a", url="https://h/a")
+    own = SourceSettings(alias="b", url="https://h/b", token="of-the-source")
+    settings = FederationSettings(sources=(listed, own))
+    credentials = Credentials(settings, person=Personal())
+    assert credentials.options(listed, "https://h/a").token == "of-the-environment"
+    assert credentials.options(listed, "http://h/a").token is None, "it would travel in the clear"
+    assert credentials.options(own, "https://h/b").token == "of-the-source"
+    named_by_others = SourceSettings(alias="a", url="https://evil/a")
+    assert credentials.options(named_by_others, "https://evil/a").token is None
+    assert Credentials(settings).options(listed, "https://h/a").token is None, "the federation of a service"
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:

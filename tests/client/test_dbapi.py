@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from dai import dbapi
 from dai.api.server.serve import Background
-from dai.client import dbapi
 from dai.client.testing import ScriptedServer
 from tests.client.databases import DATABASES
 from tests.client.replies import said

@@ -3,8 +3,8 @@
 import dbapi20
 import pytest
 
+from dai import dbapi
 from dai.api.server.serve import Background
-from dai.client import dbapi
 from tests.servers.mariadb import MySQLServer
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dqp.interfaces import dbapi
+from dqp import dbapi
 
 
 @pytest.fixture

@@ -20,10 +20,11 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.dialects import postgresql
 
-from dai.api.server.serve import Background
-from dai.client import dbapi
+from dai import dbapi
+from dai.api.server.serve import Background, background
 from dai.client.sqlalchemy.served import address
 from dai.client.testing import ScriptedServer
+from dai.config import parse
 from tests.client.conftest import databases  # noqa: F401 - a fixture
 from tests.client.databases import DATABASES, served
 from tests.client.replies import problem, said
@@ -281,7 +282,7 @@ def test_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None
         connection.execute("create table t (id integer primary key, n numeric(5,2))")
         connection.execute("insert into t values (1, 1.5)")
     (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\ndatabase = "{postgres_url}"\n')
-    made = sa.create_engine(f"dqp:///{tmp_path}/federation.toml")
+    made = sa.create_engine(f"dai+lab:///{tmp_path}/federation.toml")
     try:
         table = sa.Table("t", sa.MetaData(), autoload_with=made, schema="pg")
         with made.connect() as connection:
@@ -306,6 +307,38 @@ def test_connections_of_an_engine_share_a_federation_in_this_process(tmp_path: P
         assert connection.connection.dbapi_connection.source._federation not in federations
         assert connection.execute(sa.text("select 2")).scalar() == 2
     made.dispose()
+
+
+def test_a_federation_whose_sources_are_in_the_url(tmp_path: Path) -> None:
+    for name, value in (("field", "a"), ("lab", "b")):
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            connection.execute("create table t (id integer, name text)")
+            connection.execute("insert into t values (1, ?)", (value,))
+        connection.close()
+    served_lab = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"lab": {"url": "sqlite:///lab.db"}}}
+    with background(parse(served_lab, tmp_path, {})) as service:
+        made = sa.create_engine(f"dai+lab:///?field={tmp_path}/field.db&lab={service.url}/lab")
+        joined = "select a.name || b.name as both from field.t a join lab.t b on b.id = a.id"
+        assert pd.read_sql(sa.text(joined), made)["both"].to_list() == ["ab"]
+        made.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("dai+lab://federation.toml", "dai+lab:///federation.toml"),
+        ("dai+lab://me:sesame@host/lab", "dai://host:8080/NAME"),
+        ("dai+lab://", "dai+lab:///federation.toml, or sources"),
+        ("dai+lab://?a=postgresql://me:sesame@h/x", "dai+lab:///?ALIAS=ADDRESS"),
+        ("dai+lab:///?a=x.db&a=y.db", "names the source 'a' twice"),
+        ("dai+lab:///?a=postgresql://me:sesame@h/x", 'password = "env:NAME"'),
+    ],
+)
+def test_urls_of_federations_that_are_wrong(url: str, says: str) -> None:
+    with pytest.raises(sa.exc.ArgumentError) as caught:
+        sa.create_engine(url)
+    assert says in str(caught.value)
+    assert "sesame" not in str(caught.value)
 
 
 def test_no_engine_while_the_database_is_away() -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    from dai.client import dbapi
+    from dai import dbapi
 
     with dbapi.connect("http://127.0.0.1:8080/book") as connection, connection.cursor() as cursor:
         cursor.execute("select name, phone from littleblackbook where id < ?", (100,))

@@ -187,12 +187,12 @@ class Transport:
         self._tls = options.context() if self._secure else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
-        compression = options.compression or ("identity" if _is_loopback(self._host) else "zstd")
+        compression = options.compression or ("identity" if is_loopback(self._host) else "zstd")
         if compression not in ("identity", "zstd", "gzip"):
             raise RequestError(f"There is no compression {compression!r}.", hint="Known: zstd, gzip, identity.")
         self.compresses = compression == "zstd"
         """Whether what is sent is compressed by whoever sends it: pays on a network."""
-        if options.token is not None and not self._secure and not _is_loopback(self._host):
+        if options.token is not None and not self._secure and not is_loopback(self._host):
             raise RequestError(
                 f"A token would travel to {self._host!r} without encryption.", hint="Use an address with https://."
             )
@@ -455,7 +455,7 @@ def _checked(url: str) -> SplitResult:
     return parts
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether it is this machine, whoever answers for names: localhost.example.org may be anywhere."""
     if host == "localhost":
         return True

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dai.client import Options
+from dai.client.credentials import Personal
 from dai.client.http.transport import Tokens
 from dai.drivers import Driver, driver_for
 from dai.errors import ConfigurationError, NotFoundError
@@ -18,14 +19,20 @@ from dqp.settings import FederationSettings, SourceSettings, TlsSettings
 
 
 class Credentials:
-    """What services are shown of a caller whose token is ``bearer`` (None: there is none), or of the federation."""
+    """What services are shown of a caller whose token is ``bearer`` (None: there is none), or of the federation; or,
+    where sources that are listed say nothing of it, of the ``person`` in whose program the federation runs."""
 
-    def __init__(self, settings: FederationSettings, bearer: str | None = None) -> None:
-        self._tls, self._bearer = settings.tls, bearer
+    def __init__(self, settings: FederationSettings, bearer: str | None = None, person: Personal | None = None) -> None:
+        self._tls, self._bearer, self._person = settings.tls, bearer, person
+        self._listed = settings.sources
         self._exchanged: dict[str, ExchangedTokens] = {}
 
-    def options(self, source: SourceSettings) -> Options:
-        """Of calls to the source and its replicas."""
+    def options(self, source: SourceSettings, url: str) -> Options:
+        """Of calls to the source, or one of its replicas, at the address."""
+        if self._person is not None and not source.private and source in self._listed:
+            own = {name: getattr(options_of(self._tls, source), name) for name in ("ca", "certificate", "key")}
+            said = {name: each for name, each in own.items() if each is not None}
+            return Options(**{"read": STATEMENT_SECONDS, **self._person.options(url, said)})
         token: str | Tokens | None = source.token
         if source.forward:
             token = self._bearer
@@ -75,13 +82,14 @@ def service_source(
     alone: bool = False,
 ) -> ServiceSource:
     """A resource at the URL, asked as the settings of the source say."""
+    options = credentials.options(source, url)
     return ServiceSource(
         *(alias, url),
         replica_of=replica_of,
-        options=credentials.options(source),
+        options=options,
         liveness_timeout=settings.liveness_timeout,
         alone=alone,
-        private=source.private,
+        private=source.private or bool(options.token or options.certificate or options.signing_key),
         for_callers=source.for_callers,
     )
 
