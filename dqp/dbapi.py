@@ -2,4 +2,4 @@
 
 from dai.client.dbapi import *  # noqa: F403 - the module of PEP 249
 from dai.client.dbapi import __all__ as __all__
-from dqp.interfaces.dbapi import connect as connect
+from dqp.interfaces.dbapi import connect as connect  # type: ignore[assignment]
