@@ -16,7 +16,7 @@ from itertools import pairwise
 import grimp
 
 ENTRIES, LEVELS = 14, 9
-OF_ONE_KIND = {"dqp.planning.rules", "dai.perform.activities"}
+OF_ONE_KIND = {"dqp.planning.rules"}
 """Packages whose entries are all of one kind: as many as there are."""
 ENTRANCES = {"__main__", "dbapi"}
 """Names that programs expect at the top: each is a few lines that call what is below."""

@@ -13,7 +13,7 @@ from dai.errors import (
     StatementError,
     TooLargeError,
 )
-from dai.perform.activities.streams import InputStream, OutputStream
+from dai.perform.activities.delivery.streams import InputStream, OutputStream
 from dai.perform.activity import Input, Output
 from dai.service.identities import Identities
 from dai.service.sessions import STREAMS_A_SESSION, Session, Sessions

@@ -105,8 +105,8 @@ def query(
 ) -> Perform:
     """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
     name. ``limit``: rows at most; with more it fails, unless they are to ``truncate``."""
-    from dai.perform.activities.parameters import SqlParameter
-    from dai.perform.activities.relational import QueryTable, SqlQueryStatement
+    from dai.perform.activities.sql.parameters import SqlParameter
+    from dai.perform.activities.sql.statements import QueryTable, SqlQueryStatement
 
     places: Iterable[tuple[dict[str, Any], Any]]
     if isinstance(parameters, Mapping):

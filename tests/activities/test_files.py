@@ -34,7 +34,7 @@ from dai.errors import (
     ParameterError,
     RequestError,
 )
-from dai.perform.activities.locate import Finder, Matches
+from dai.perform.activities.files.locate import Finder, Matches
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document

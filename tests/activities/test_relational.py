@@ -9,7 +9,7 @@ import pytest
 
 from dai.drivers.memory import Memory, Script
 from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError
-from dai.perform.activities.relational import QueryTable, SqlParameter, in_order
+from dai.perform.activities.sql.statements import QueryTable, SqlParameter, in_order
 from dai.perform.activity import Input
 from dai.streams.stream import Stream
 from tests.documents import answer, error_of, query, results, running, statuses, table

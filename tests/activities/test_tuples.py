@@ -12,7 +12,7 @@ import pytest
 from dai.drivers.duckdb import over
 from dai.drivers.memory import Memory, Script
 from dai.errors import CancelledError, DataError, LimitError, ParameterError
-from dai.perform.activities.expressions import MOST_CHARACTERS, MOST_JOINED, expressions
+from dai.perform.activities.tuples.expressions import MOST_CHARACTERS, MOST_JOINED, expressions
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from tests.documents import query, running

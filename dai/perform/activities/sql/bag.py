@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.drivers.statements import statement
-from dai.perform.activities.parameters import SqlParameter, arranged, constants
-from dai.perform.activities.relational import embedded, enclosed
+from dai.perform.activities.sql.parameters import SqlParameter, arranged, constants
+from dai.perform.activities.sql.statements import embedded, enclosed
 from dai.perform.activity import FRAGMENT, Activity, Context, Element, Output, attribute, child, output
 from dai.streams.stream import Block, ByteStream
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dai.drivers.duckdb.over import over
 from dai.errors import DataError, ParameterError
-from dai.perform.activities.expressions import column, expressions, known
+from dai.perform.activities.tuples.expressions import column, expressions, known
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.streams.fanout import FanOut
 from dai.streams.stream import ByteStream, Stream

@@ -14,7 +14,7 @@ from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.drivers.virtual import WithoutTables
 from dai.errors import ParameterError, RequestError
-from dai.perform.activities.relational import NOT_XML, counted
+from dai.perform.activities.sql.statements import NOT_XML, counted
 from dai.perform.activity import Activity, Context, Element, Output, attribute, child, output
 from dai.streams.stream import Block, ByteStream
 

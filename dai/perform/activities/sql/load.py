@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from xml.sax.saxutils import quoteattr
 
 from dai.drivers.statements import statement
-from dai.perform.activities.relational import counted
+from dai.perform.activities.sql.statements import counted
 from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output
 from dai.streams.stream import ByteStream, Stream
 

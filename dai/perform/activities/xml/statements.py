@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from dai.drivers.collections.store import Document, Transaction
 from dai.errors import MissingDependencyError, ParameterError
-from dai.perform.activities.collections import MEDIA_TYPE, ROLE, bounded, store_of
+from dai.perform.activities.xml.collections import MEDIA_TYPE, ROLE, bounded, store_of
 from dai.perform.activity import Activity, Context, Element, Markup, Output, attribute, child, output, text
 from dai.perform.xml.process import Process
 from dai.streams.stream import Block, ByteStream

@@ -21,7 +21,7 @@ from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
 from dai.formats import format_named
-from dai.perform.activities.parameters import (
+from dai.perform.activities.sql.parameters import (
     SqlParameter,
     arranged,
     constants,

@@ -16,8 +16,8 @@ import pyarrow as pa
 from dai.drivers.directory.beneath import Beneath, blocks
 from dai.drivers.directory.driver import Directory
 from dai.errors import DataError, LimitError, ParameterError, RequestError
-from dai.perform.activities.locate import Finder, Locate
-from dai.perform.activities.relational import counted
+from dai.perform.activities.files.locate import Finder, Locate
+from dai.perform.activities.sql.statements import counted
 from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output, the_only
 from dai.streams.stream import Block, ByteStream, Stream
 

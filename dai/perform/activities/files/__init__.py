@@ -1,0 +1,1 @@
+"""Activities over a directory of files. ``locate`` finds places in them."""

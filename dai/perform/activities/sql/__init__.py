@@ -1,0 +1,1 @@
+"""Activities over the database of the resource: statements, procedures, loads, and its schema."""

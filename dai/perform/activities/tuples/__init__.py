@@ -1,0 +1,1 @@
+"""Activities over tuples on their way: projections, joins, sorts, copies. ``expressions`` has what they compute."""

@@ -1,0 +1,1 @@
+"""Activities over collections of XML documents."""
