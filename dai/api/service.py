@@ -35,6 +35,7 @@ from dai.replicas.replicas import Replicas
 from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
 from dai.security.policies import policy_for
+from dai.security.standing import now
 from dai.service.contexts.contexts import Contexts
 from dai.service.feeds import Feeds
 from dai.service.identities import ALONE
@@ -174,7 +175,7 @@ class Service:
             self.registry = Registry(config.registry)
             self.webhooks = Webhooks(self.registry.database)
             if member is None or identities.number == HOME:
-                self._sender = Sender(self.registry, self.webhooks, config.delivery, self._may_follow)
+                self._sender = Sender(self.registry, self.webhooks, config.delivery, self._follower)
         self.publisher: Publisher | None = None
         if config.registry.url is not None:
             self.publisher = Publisher(config, self.resources, tells=member is None or identities.number == HOME)
@@ -205,8 +206,10 @@ class Service:
         rows = self.resources.named(resource).driver.statistics(name).rows
         return table.rows if rows is None else rows
 
-    def _may_follow(self, caller: Caller) -> None:
+    def _follower(self, caller: Caller) -> Caller:
+        caller = now(caller, self.registry_policy.name, self.config.identity, self.store.tokens(caller.name))
         self.registry_policy.check("read", caller, "look into")
+        return caller
 
     async def _token(self, id: str) -> StoredToken | None:
         return await asyncio.get_running_loop().run_in_executor(self.control, self.store.token_of, id)

@@ -116,7 +116,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     telemetry = _telemetry(dict(merged["telemetry"]), base, environment) if "telemetry" in merged else None
     if audit.opentelemetry and telemetry is None:
         raise ConfigurationError("audit.opentelemetry needs a section [telemetry], which says where records go.")
-    quotas = _quotas(dict(merged.get("quotas", {})), base)
+    quotas = _quotas(dict(merged.get("quotas", {})), base, limits, bool(identity.methods))
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
     registry = _registry(dict(merged.get("registry", {})), base, environment)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from dai.config.service import LimitsConfig
 from dai.config.values import POSITIVE, named, secret, section
 from dai.errors import ConfigurationError
 
@@ -258,7 +259,11 @@ class AuditConfig:
     opentelemetry: bool = False
 
 
-def quotas(values: dict[str, Any], base: Path) -> QuotasConfig:
+def quotas(values: dict[str, Any], base: Path, limits: LimitsConfig, identified: bool) -> QuotasConfig:
+    """Where callers are ``identified``, what is stored for one of them has a quarter of the room of all at most, unless
+    the deployer says otherwise."""
+    if identified:
+        values = {"result_bytes": limits.result_bytes // 4, "context_bytes": limits.contexts_bytes // 4, **values}
     callers = values.pop("callers", {})
     if not isinstance(callers, dict) or not all(isinstance(each, dict) for each in callers.values()):
         raise ConfigurationError("[quotas.callers]: each caller is a section [quotas.callers.NAME].")

@@ -65,6 +65,10 @@ class Replicas:
             self._updates = Updates(self.catalog, settings, settings.url or "local", self.told, members)
             opened.pop_all()
 
+    def tells(self, url: str) -> bool:
+        """Whether an index at the URL can be told: one by HTTP, or this server's own."""
+        return url == self.settings.url or url.startswith(("http://", "https://"))
+
     def told(self, url: str) -> Told:
         """How the index at the URL is told; this server's own at any that is not of HTTP."""
         if urlsplit(url).scheme not in ("http", "https") or url == self.settings.url:

@@ -31,6 +31,8 @@ class Quotas:
         self._day, self._total, self._new = _today(), dict[str, int](), dict[str, int]()
         """The bytes by caller that all processes have told, and those that this one has not yet."""
         self._running = dict[str, int]()
+        self._writing, self._ended = dict[str, dict[object, int]](), dict[str, int]()
+        """By caller: bytes of the results that each job writes, and how many jobs have written theirs."""
         self.counts_bytes = any(each.day_bytes for each in (config.every, *config.callers.values()))
         if self.counts_bytes:
             self.share()
@@ -151,17 +153,32 @@ class Quotas:
                 quota="context_bytes",
             )
 
-    def fits(self, caller: str) -> Callable[[int], None]:
-        """A function that raises QuotaError for so many bytes of results of one more job: what was left when it
-        began. Jobs that run at once have that each."""
-        most = self.of(caller).result_bytes
-        room = most - self._store.result_bytes(caller) if most else 0
+    @contextmanager
+    def storing(self, caller: str) -> Iterator[Callable[[int], None]]:
+        """A context for a job of the caller, while it writes its results. It gives a function that raises QuotaError
+        where so many bytes are too many beside what is kept and what other jobs of this process write."""
+        most, job = self.of(caller).result_bytes, object()
+        kept, counted = 0, -1
 
         def check(size: int) -> None:
-            if most and size > room:
+            nonlocal kept, counted
+            with self._lock:
+                writing = self._writing.setdefault(caller, {})
+                writing[job] = size
+                total, ended = sum(writing.values()), self._ended.get(caller, 0)
+            if counted != ended:
+                kept, counted = self._store.result_bytes(caller), ended
+            if kept + total > most:
                 raise self._full(most)
 
-        return check
+        try:
+            yield check if most else lambda _: None
+        finally:
+            with self._lock:
+                if self._writing.get(caller, {}).pop(job, None) is not None:
+                    self._ended[caller] = self._ended.get(caller, 0) + 1
+                if not self._writing.get(caller, job):
+                    del self._writing[caller]
 
     def _full(self, most: int) -> QuotaError:
         return QuotaError(

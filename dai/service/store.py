@@ -251,9 +251,11 @@ class Store:
         rows = self._run(sa.select(_tokens).where(_tokens.c.id == id, _tokens.c.service == self.service))
         return _token(rows[0]) if rows else None
 
-    def tokens(self) -> list[StoredToken]:
-        """All of the service, the newest first."""
+    def tokens(self, name: str | None = None) -> list[StoredToken]:
+        """All of the service, or of the callers of that name, the newest first."""
         query = sa.select(_tokens).where(_tokens.c.service == self.service)
+        if name is not None:
+            query = query.where(_tokens.c.name == name)
         return [_token(row) for row in self._run(query.order_by(_tokens.c.created.desc()))]
 
     def remove_token(self, id: str) -> bool:

@@ -138,6 +138,32 @@ def test_bytes_of_results(serve: Serve) -> None:
         assert alice.post("/resources/book/query", json=asked, headers=ASYNC).status_code == 202
 
 
+def test_jobs_that_write_at_the_same_time_share_the_room(tmp_path: Path) -> None:
+    config = parse({"quotas": {"result_bytes": 100}}, tmp_path, {}).quotas
+    quotas = Quotas(config, Store(f"sqlite:///{tmp_path / 'state.db'}", "dai"))
+    with quotas.storing("a") as one, quotas.storing("a") as two, quotas.storing("b") as other:
+        one(60)
+        other(100)
+        with pytest.raises(QuotaError):
+            two(41)
+        two(40)
+    with quotas.storing("a") as next:
+        next(100)
+        with pytest.raises(QuotaError):
+            next(101)
+
+
+def test_nobody_who_is_known_has_all_the_room(tmp_path: Path) -> None:
+    limits = {"result_bytes": 1000, "contexts_bytes": 400}
+    known = parse({"limits": limits, "identity": {"methods": ["token"]}}, tmp_path, {}).quotas
+    assert (known.every.result_bytes, known.every.context_bytes) == (250, 100)
+    said = {"context_bytes": 0, "callers": {"a": {"result_bytes": 0}}}
+    other = parse({"limits": limits, "identity": {"methods": ["token"]}, "quotas": said}, tmp_path, {}).quotas
+    assert (other.every.result_bytes, other.every.context_bytes, other.callers["a"].result_bytes) == (250, 0, 0)
+    nobody = parse({"limits": limits}, tmp_path, {}).quotas
+    assert (nobody.every.result_bytes, nobody.every.context_bytes) == (0, 0)
+
+
 def test_bytes_of_a_day(serve: Serve) -> None:
     with callers(serve, {"day_bytes": 50_000}) as (alice, bob):
         many = {"sql": "select * from numbers"}

@@ -21,7 +21,7 @@ from dai.api.server.serve import background
 from dai.config import data_files, parse
 from dai.drivers import Driver, driver_for
 from dai.drivers.duckdb import files as module
-from dai.errors import ConfigurationError, DaiError, DataError, DeniedError, StatementError
+from dai.errors import ConfigurationError, DaiError, DatabaseUnavailableError, DataError, DeniedError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
@@ -91,6 +91,37 @@ def test_what_is_named(folder: Path) -> None:
 def test_mistakes(folder: Path, files: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         opened(files, folder)
+
+
+def test_links_lead_out_of_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write into a folder that is served had any file of the machine served."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    secret, folder = tmp_path / "secret.csv", tmp_path / "served"
+    secret.write_text("id,name\n9,secret\n")
+    (folder / "days").mkdir(parents=True)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "1.csv").write_text("id\n9\n")
+    for name in ("a.csv", "days/1.csv"):
+        (folder / name).write_text("id,name\n1,Ada\n")
+    (folder / "b.csv").symlink_to("a.csv")
+    (folder / "out.csv").symlink_to(secret)
+    (folder / "days" / "2.csv").symlink_to(secret)
+    (folder / "days" / "3").symlink_to(tmp_path / "others")
+    (folder / "others").symlink_to(tmp_path / "others")
+    driver = opened("served", tmp_path)
+    assert sorted(each.name for each in driver.tables()) == ["a", "b", "days"]
+    assert rows(driver, "select count(*) from a, b, days") == [(1,)]
+    (folder / "a.csv").unlink()
+    (folder / "a.csv").symlink_to(secret)
+    with pytest.raises(DatabaseUnavailableError):
+        rows(driver, "select * from a")
+    driver.close()
+    with pytest.raises(ConfigurationError, match="no file fits") as caught:
+        opened("served/o*.csv", tmp_path)
+    assert "Symbolic links" in str(caught.value.hint)
+    driver = opened("served/out.csv", tmp_path)
+    assert rows(driver, "select name from out") == [("secret",)]
+    driver.close()
 
 
 def test_a_file_that_is_damaged_is_named_without_its_path(tmp_path: Path) -> None:

@@ -19,14 +19,24 @@ from dai.security.identity import ANONYMOUS
 from dai.service.registry import entries as said
 from dai.service.registry import finding
 from dai.service.registry.database import Database
-from dai.service.registry.entries import MOST_DEPTH, MOST_READERS, MOST_WORDS, Entry, is_iri, terms
+from dai.service.registry.entries import (
+    MOST_DEPTH,
+    MOST_READERS,
+    MOST_WORDS,
+    VOCABULARY,
+    Entry,
+    Metadata,
+    is_iri,
+    terms,
+)
 from dai.service.registry.finding import find
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.rdf.triples import oxigraph, quads
 from dai.service.registry.sparql.process import OF_ONE
 from dai.service.registry.sparql.worker import Triples
 from dai.service.registry.uddi.finding import _like
-from tests.registry.conftest import Known, publish, service
+from dqp.catalog.found.conditions import query_of
+from tests.registry.conftest import LABEL, Known, publish, service
 
 pytestmark = pytest.mark.server
 TYPE = "http://example.org/terms#note"
@@ -87,6 +97,23 @@ def test_no_property_says_what_the_registry_says(known: Known, word: str) -> Non
     old = Entry(key="urn:a", kind="service", owner="alice", names=(("a", ""),), properties={word: "bob", "x": "bob"})
     said = {str(each.predicate.value) for each in quads(old, frozenset()) if each.object.value == "bob"}
     assert said == {"urn:dai:registry:x"}
+
+
+def test_metadata_of_a_stranger_makes_no_table_of_a_resource() -> None:
+    """A federation that looks for table=galaxies took a trusted resource for one that has it."""
+    forged = (
+        f'<> a <{VOCABULARY}Table> ; <http://purl.org/dc/terms/isPartOf> <urn:r> ; <{LABEL}> "galaxies" ; '
+        '<urn:p:by> "bob" .'
+    )
+    said = Metadata(type="urn:t:t", value=forged, form="rdf")
+    old = Entry(key="urn:m", kind="metadata", owner="bob", parent="urn:r", metadata=said)
+    resource = Entry(key="urn:r", kind="resource", owner="alice", parent="urn:s", names=(("r", ""),))
+    store = oxigraph().Store()
+    for each in (old, resource):
+        store.extend(quads(each, frozenset()))
+    assert [*store.query(query_of("resource=r", "find"))]
+    assert not [*store.query(query_of("table=galaxies", "find"))]
+    assert store.query('ask { ?said <urn:p:by> "bob" }')
 
 
 def test_entries_without_what_their_kind_needs_keep_nobody_from_finding(known: Known, served: Background) -> None:

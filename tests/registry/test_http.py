@@ -92,6 +92,9 @@ def test_metadata_of_third_parties_and_of_all_forms(known: Known) -> None:
         ("<> <urn:p", "is not Turtle"),
         ("<urn:s:a> <urn:p:is> 5 .", "is about <urn:s:a>"),
         ("<> <urn:dai:registry:owner> 'alice' .", "which only the registry says"),
+        ("<> a <urn:dai:registry:Table> .", "which only the registry says"),
+        ("[] a <urn:dai:registry:Column> .", "which only the registry says"),
+        ("<> <http://purl.org/dc/terms/isPartOf> <urn:s:a> .", "which only the registry says"),
     ):
         answer = bob.post("/metadata", json={**said, "key": "urn:m:4", "form": "rdf", "value": value})
         assert answer.status_code == 400

@@ -16,13 +16,26 @@ import httpx
 import pytest
 
 from dai.api.server.serve import Background, background
+from dai.config import IdentityConfig
+from dai.config.identity import CertificateConfig, KeyConfig, SignaturesConfig, SubjectConfig
+from dai.errors import DeniedError
+from dai.security.identity import Caller
 from dai.security.identity.tokens import new
+from dai.security.standing import now
 from dai.service.registry.webhooks import sender
 from tests.api.conftest import configured
 from tests.processes import until
 from tests.registry.conftest import publish, service
 
 pytestmark = pytest.mark.server
+ALICE = SubjectConfig(subject="CN=alice", name="alice", groups=("staff",), administrator=True)
+SUBJECTS = CertificateConfig(subjects={"CN=alice": ALICE})
+KEYS = SignaturesConfig(
+    keys={
+        "one": KeyConfig(id="one", name="alice", key=Path("one.pem"), groups=("staff",)),
+        "two": KeyConfig(id="two", name="alice", key=Path("two.pem"), resources=("book",), administrator=True),
+    }
+)
 Request = tuple[str, dict[str, str], bytes]
 
 
@@ -75,8 +88,8 @@ def serve(tmp_path: Path, receiver: Receiver) -> Callable[..., Any]:
     return start
 
 
-def client(running: Background, name: str) -> httpx.Client:
-    token, stored = new(name, 3600)
+def client(running: Background, name: str, **rights: Any) -> httpx.Client:
+    token, stored = new(name, 3600, **rights)
     running.service.store.add_token(stored)
     return httpx.Client(base_url=f"{running.url}/registry", headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
@@ -215,6 +228,58 @@ def test_no_host_with_a_private_address_is_called(serve: Callable[..., Any], rec
         until(lambda: state(alice)["stopped"])
         assert "private address" in state(alice)["problem"]
         assert receiver.requests == []
+
+
+def test_a_webhook_sees_what_its_owner_may_see_now(serve: Callable[..., Any], receiver: Receiver) -> None:
+    """Not what they could when they made it: it went on for ever when their token was revoked."""
+    with serve() as running, client(running, "alice", groups=("staff",), administrator=True) as alice:
+        store = running.service.store
+        (first,) = store.tokens("alice")
+        made(alice, receiver.url)
+        with client(running, "bob") as bob:
+            publish(bob, service("urn:s:1", readers=["group:staff"]), service("urn:s:2", readers=["carol"]))
+            until(lambda: len(receiver.changes()) == 2)
+            store.add_token(new("alice", 3600, groups=("others",))[1])
+            store.add_token(new("alice", 3600, ("elsewhere",), groups=("staff",), administrator=True)[1])
+            store.add_token(new("alice", -1, groups=("staff",), administrator=True)[1])
+            store.remove_token(first.id)
+            publish(bob, service("urn:s:3", readers=["group:staff"]), service("urn:s:4", readers=["carol"]))
+            publish(bob, service("urn:s:5", readers=["group:others"]), service("urn:s:6", readers=["alice"]))
+            until(lambda: ("published", "urn:s:6") in receiver.changes())
+            assert [key for _, key in receiver.changes()] == ["urn:s:1", "urn:s:2", "urn:s:6"]
+            for each in store.tokens("alice"):
+                store.remove_token(each.id)
+            publish(bob, service("urn:s:7"))
+            webhooks = running.service.webhooks
+            until(lambda: webhooks.all()[0].stopped)
+            assert "not known any more" in webhooks.all()[0].problem
+            assert ("published", "urn:s:7") not in receiver.changes()
+
+
+@pytest.mark.parametrize(
+    ("identity", "name", "rights"),
+    [
+        ({}, "", (frozenset(), False)),
+        ({"methods": ("token",)}, "", None),
+        ({"methods": ("token",), "anonymous": True}, "", (frozenset(), False)),
+        ({"methods": ("jwt",)}, "alice", (frozenset(), False)),
+        ({"methods": ("certificate",)}, "CN=anybody", (frozenset(), False)),
+        ({"methods": ("certificate",), "certificate": SUBJECTS}, "CN=anybody", None),
+        ({"methods": ("certificate",), "certificate": SUBJECTS}, "alice", ({"staff"}, True)),
+        ({"methods": ("token",), "certificate": SUBJECTS}, "alice", None),
+        ({"methods": ("signature",), "signatures": KEYS}, "alice", ({"staff"}, False)),
+        ({"methods": ("signature",), "signatures": KEYS}, "bob", None),
+    ],
+)
+def test_what_is_left_of_rights(identity: dict[str, Any], name: str, rights: Any) -> None:
+    caller = Caller(name, "webhook", groups=frozenset({"staff", "root"} if name else ()), administrator=bool(name))
+    config = IdentityConfig(**identity)
+    if rights is None:
+        with pytest.raises(DeniedError):
+            now(caller, "registry", config, [])
+    else:
+        left = now(caller, "registry", config, [])
+        assert (left.name, left.groups, left.administrator) == (name, *rights)
 
 
 def test_silent_receivers_of_one_owner_keep_nobody_waiting(

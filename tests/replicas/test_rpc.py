@@ -228,13 +228,20 @@ def test_what_cannot_be_read_ends_the_connection(rpc: RpcClient, sent: bytes, co
         ("lrc_get_pfn", "a", "-1", "0"),
         ("lrc_get_pfn", "a", "x", "0"),
         ("lrc_attr_create", "n", "7", "0"),
-        ("lrc_rli_add", "u", "0", "("),
+        ("lrc_rli_add", "rlsn://here", "0", "("),
     ],
 )
 def test_bad_arguments_are_refused_and_change_nothing(rpc: RpcClient, request_: tuple[str, ...]) -> None:
     assert rpc.call(*request_) == 6, rpc.said
     rpc.lists(2, "lrc_get_pfn_wc", "%", "0", "0")
     assert rpc.code == 12
+
+
+@pytest.mark.parametrize("url", ["rlsn://elsewhere:39281", "file:///etc/passwd", "u"])
+def test_an_index_that_cannot_be_told_is_refused(rpc: RpcClient, url: str) -> None:
+    """It was taken for this server's own."""
+    assert (rpc.call("lrc_rli_add", url, "0", ""), rpc.said) == (3, f"Bad URL: {url}")
+    assert url not in [each for each, *_ in rpc.lists(4, "lrc_rli_list")]
 
 
 def test_a_request_without_end_is_refused(rpc: RpcClient) -> None:

@@ -7,7 +7,6 @@ Parquet, and what has an address is fetched once, into a directory of the driver
 
 from __future__ import annotations
 
-import glob
 import shutil
 import tempfile
 import time
@@ -28,6 +27,7 @@ import pyarrow.parquet as parquet
 from duckdb import DuckDBPyConnection
 from sqlalchemy.engine import make_url
 
+from dai.config.data_files import found
 from dai.drivers import DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.duckdb.driver import DuckDB
 from dai.drivers.sql.ddl import quoted
@@ -153,8 +153,7 @@ class Files(DuckDB):
             for each in patterns:
                 form, _, place = each.partition(":")
                 path = self._local(place)
-                listed = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else [path]
-                for file in listed:
+                for file in found(path):
                     try:
                         stat = Path(file).stat()
                     except OSError as error:

@@ -106,6 +106,9 @@ def key_and_name(texts: Sequence[str]) -> list[str]:
     return [texts[0], texts[3] if len(texts) == 5 else texts[2]]
 
 
-def index_item(texts: Sequence[str]) -> Index:
-    fitting(texts[2])
-    return Index(check_name(texts[0]), number_of(texts[1]), texts[2])
+def add_index(rpc: Rpc, before: Arguments, items: Items) -> Submitted:
+    fitting(before[2])
+    index = Index(check_name(before[0]), number_of(before[1]), before[2])
+    if not rpc.replicas.tells(index.url):
+        raise Refused(Code.BADURL, index.url)
+    return _one(operations.add_index, index, lambda code: text(code, index.url))

@@ -67,7 +67,7 @@ METHODS: dict[str, Method] = {
     "lrc_attr_value_get": Method(3, catalog.values, READ),
     "lrc_attr_value_get_bulk": Method(2, catalog.values_bulk, READ, 1),
     "lrc_attr_search": Method(7, catalog.search, READ),
-    "lrc_rli_add": Method(3, change(operations.add_index, changes.index_item, lambda each: each.url), ADMINISTER),
+    "lrc_rli_add": Method(3, changes.add_index, ADMINISTER),
     "lrc_rli_delete": Method(
         2,
         change(

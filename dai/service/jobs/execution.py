@@ -162,25 +162,26 @@ class Execution:
     def _collect(self, job: Job, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
         """Writes every end point into its own file."""
         outputs: list[dict[str, Any]] = []
-        limits, quota = self.config_of(job.resource).limits, self.quotas.fits(job.owner or "")
+        limits = self.config_of(job.resource).limits
 
         def check(rows: int, size: int) -> None:
             if (error := exceeded(limits, rows, size)) is not None:
                 raise error
             quota(size)
 
-        for end, source in running.end_points():
-            if running.cause is not None:
-                # the job ends as ERROR and keeps nothing
-                source.close()
-                continue
-            with source, self.results.writer(job.id, len(outputs)) as writer:
-                try:
-                    outputs.append(self._kept(end, source, writer, outputs, check))
-                except DaiError:
-                    # what failed in the pipeline is known to it; what failed here stops the job
-                    if running.cause is None:
-                        raise
+        with self.quotas.storing(job.owner or "") as quota:
+            for end, source in running.end_points():
+                if running.cause is not None:
+                    # the job ends as ERROR and keeps nothing
+                    source.close()
+                    continue
+                with source, self.results.writer(job.id, len(outputs)) as writer:
+                    try:
+                        outputs.append(self._kept(end, source, writer, outputs, check))
+                    except DaiError:
+                        # what failed in the pipeline is known to it; what failed here stops the job
+                        if running.cause is None:
+                            raise
         return outputs
 
     def _kept(

@@ -51,7 +51,8 @@ def quads(entry: Entry, audience: Audience) -> Iterator[Quad]:
         yield ox.Quad(ox.NamedNode(subject), ox.NamedNode(predicate), value, graph)
     if entry.metadata is not None and entry.metadata.form == "rdf":
         for triple in _described(entry):
-            yield ox.Quad(*triple, graph)
+            if not _is_own(*triple[1:]):  # an earlier release took these
+                yield ox.Quad(*triple, graph)
 
 
 def statement(entry: Entry, audience: Audience) -> Quad | None:
@@ -140,6 +141,13 @@ def _described(entry: Entry) -> Iterator[tuple[Any, Any, Any]]:
         yield named(each.subject), each.predicate, named(each.object)
 
 
+def _is_own(predicate: Any, value: Any) -> bool:
+    """Whether that is for the registry to say: a word of its vocabulary, what an entry is, and what it stands below.
+    Otherwise whoever says something would seem to publish tables of others."""
+    typed = predicate.value == f"{_RDF}type" and str(value).startswith(f"<{VOCABULARY}")
+    return typed or predicate.value == f"{_DCTERMS}isPartOf" or predicate.value.startswith(VOCABULARY)
+
+
 _LANGUAGES = {
     "": "TURTLE", "TURTLE": "TURTLE", "N3": "TURTLE", "N-TRIPLE": "N_TRIPLES", "N-TRIPLES": "N_TRIPLES",
     "RDF/XML": "RDF_XML", "RDF/XML-ABBREV": "RDF_XML",
@@ -178,7 +186,7 @@ def check_rdf(entry: Entry) -> None:
                     f"The RDF of {entry.key!r} is about {str(subject)[:200]}.",
                     hint="It may be about <> (the value itself) and nodes without a name: [ … ], _:a.",
                 )
-            if predicate.value.startswith(VOCABULARY) or isinstance(value, ox.Triple):
+            if _is_own(predicate, value) or isinstance(value, ox.Triple):
                 raise DataError(f"The RDF of {entry.key!r} says {predicate}, which only the registry says.")
     except (SyntaxError, ValueError) as error:
         raise DataError(f"The value of {entry.key!r} is not Turtle: {error}.") from error

@@ -19,6 +19,7 @@ from dai.errors import CancelledError, DaiError, DataError, DeniedError
 from dai.perform.delivery.addresses import allowed
 from dai.perform.delivery.http import post
 from dai.security.identity import Caller
+from dai.service.registry.mirror import sees
 from dai.service.registry.registry import Registry
 from dai.service.registry.webhooks.store import Webhook, Webhooks
 from dai.streams.cancellation import Cancellation
@@ -56,12 +57,13 @@ def signing() -> type[Signer]:
 
 
 class Sender:
-    """Works in threads of its own. ``may``: raises DeniedError for who may not read the registry any more."""
+    """Works in threads of its own. ``now``: the caller with the rights that they have now; raises DeniedError for who
+    may not read the registry any more."""
 
     def __init__(
-        self, registry: Registry, webhooks: Webhooks, config: DeliveryConfig, may: Callable[[Caller], None]
+        self, registry: Registry, webhooks: Webhooks, config: DeliveryConfig, now: Callable[[Caller], Caller]
     ) -> None:
-        self._registry, self._webhooks, self._may = registry, webhooks, may
+        self._registry, self._webhooks, self._now = registry, webhooks, now
         self._config = replace(config, seconds=min(config.seconds, SECONDS), silence=min(config.silence, SILENCE))
         self._calls = Cancellation()
         self._wake, self._closing = threading.Event(), threading.Event()
@@ -115,7 +117,7 @@ class Sender:
 
     def _send(self, webhook: Webhook) -> None:
         """What is new for it, in one request."""
-        self._may(webhook.caller)
+        caller = self._now(webhook.caller)
         changes = self._registry.changes(webhook.number, MOST_CHANGES)
         if changes is None:
             number = self._registry.number()
@@ -124,7 +126,7 @@ class Sender:
             return
         else:
             number = changes[-1].number
-            wanted = [each.told() for each in changes if webhook.wants(each)]
+            wanted = [each.told() for each in changes if webhook.wants(each) and sees(caller, each.audience)]
             if wanted:
                 self._post(webhook, {"changes": wanted, "number": number})
         self._webhooks.took(webhook, number)

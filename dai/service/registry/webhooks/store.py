@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from dai.security.identity import Caller
 from dai.service.registry.database import RENEWED, Change, Database
-from dai.service.registry.mirror import sees
 
 MOST_OF_OWNER = 100
 _metadata = sa.MetaData()
@@ -57,12 +56,12 @@ class Webhook:
         return Caller(self.owner, "webhook", administrator=self.administrator, groups=frozenset(self.groups))
 
     def wants(self, change: Change) -> bool:
+        """Whether its owner wants to be told, if they see it."""
         return (
             change.action != RENEWED
             and (not self.kinds or change.kind in self.kinds)
             and (not self.actions or change.action in self.actions)
             and change.key.startswith(self.prefix)
-            and sees(self.caller, change.audience)
         )
 
 
