@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -59,21 +58,16 @@ def url(files: Any, where: str, base: Path, name: str) -> str:
                 known = ", ".join(f".{suffix}" for suffix in _BY_SUFFIX)
                 raise ConfigurationError(f"{where}: {_shown(each, base)} of the table {table} is no table.", hint=known)
             formed.setdefault(table, []).append(f"{form}:{each}")
-            if "://" not in each and glob.has_magic(each) and not found(each):
-                raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.", hint=_LINKS)
+            if "://" not in each and glob.has_magic(each) and not any(glob.iglob(each, recursive=True)):
+                raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.")
             if "://" not in each and not glob.has_magic(each) and not Path(each).is_file():
                 raise ConfigurationError(f"{where}: there is no file {_shown(each, base)}.")
     return f"{SCHEME}:///?{urlencode(formed, doseq=True)}"
 
 
-def found(path: str) -> list[str]:
-    """The files that a path or a pattern means. Of a pattern not those that a symbolic link leads to outside of the
-    folder where it begins: whoever may write there could have any file served. A path is followed wherever it leads.
-    """
-    if not glob.has_magic(path):
-        return [path]
-    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts)).resolve()
-    return [each for each in sorted(glob.glob(path, recursive=True)) if Path(each).resolve().is_relative_to(folder)]
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether no symbolic link leads out of the folder."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
@@ -107,15 +101,16 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
         return [(_stem(path), (path,))]
     tables: list[tuple[str, tuple[str, ...]]] = []
     for each in sorted(place.iterdir()):
-        if each.name.startswith((".", "_")) or not each.resolve().is_relative_to(place.resolve()):
+        if each.name.startswith((".", "_")) or not _is_within(each, place):
             continue
         if each.is_file() and form_of(each.name):
             # as a pattern, so that no link in its place is followed later
             itself = re.sub("[A-Za-z0-9]", r"[\g<0>]", glob.escape(each.name), count=1)
             tables.append((_stem(each.name), (str(place / itself),)))
         elif each.is_dir():
+            files = (file for file in each.rglob("*") if file.is_file() and _is_within(file, each))
+            suffixes = {file.suffix for file in files if form_of(file.name)}
             below = f"{glob.escape(str(each))}/**/*"
-            suffixes = {Path(file).suffix for file in found(below) if Path(file).is_file() and form_of(file)}
             if suffixes:
                 tables.append((each.name, tuple(f"{below}{suffix}" for suffix in sorted(suffixes))))
     if not tables:

@@ -7,6 +7,7 @@ Parquet, and what has an address is fetched once, into a directory of the driver
 
 from __future__ import annotations
 
+import glob
 import shutil
 import tempfile
 import time
@@ -27,7 +28,6 @@ import pyarrow.parquet as parquet
 from duckdb import DuckDBPyConnection
 from sqlalchemy.engine import make_url
 
-from dai.config.data_files import found
 from dai.drivers import DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.duckdb.driver import DuckDB
 from dai.drivers.sql.ddl import quoted
@@ -42,6 +42,7 @@ LOOK_SECONDS = 1.0
 FETCH_SECONDS = 60.0
 """Without a byte from an address."""
 _SAMPLE = 1 << 16
+_LINKS = "Symbolic links that lead out of the folder are not followed; name such a file by its own path."
 _READERS = {
     "csv": "read_csv({}, union_by_name = true)",
     "json": "read_json({}, union_by_name = true)",
@@ -126,7 +127,7 @@ class Files(DuckDB):
             own = [each for each in state if each[0] == name]
             files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
             if not files:
-                raise DatabaseUnavailableError(f"There are no files for the table {name!r}.")
+                raise DatabaseUnavailableError(f"There are no files for the table {name!r}.", hint=_LINKS)
             hive = str(any("=" in Path(each).parent.name for each in files)).lower()
             reader = _READERS[min(forms)].format(_listed(files), hive=hive)
             try:
@@ -153,7 +154,7 @@ class Files(DuckDB):
             for each in patterns:
                 form, _, place = each.partition(":")
                 path = self._local(place)
-                for file in found(path):
+                for file in _meant(path):
                     try:
                         stat = Path(file).stat()
                     except OSError as error:
@@ -202,6 +203,16 @@ class Files(DuckDB):
                 known = _rows(form, self._readable(form, path, changed, size), size)
                 rows = None if rows is None or known is None else rows + known
         return rows, total
+
+
+def _meant(path: str) -> list[str]:
+    """The files that a path or a pattern means. Of a pattern not those that a symbolic link leads to outside of the
+    folder where it begins: whoever may write there could have any file served. A path is followed wherever it leads.
+    """
+    if not glob.has_magic(path):
+        return [path]
+    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts)).resolve()
+    return [each for each in sorted(glob.glob(path, recursive=True)) if Path(each).resolve().is_relative_to(folder)]
 
 
 def _arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
