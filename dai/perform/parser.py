@@ -1,17 +1,15 @@
 """Perform documents: bytes in, a validated and frozen ``Perform`` out, or a DocumentError that says where.
 
 Nothing has run when a document is refused. Validation has three parts: ``validation.validate`` checks names, places
-and types by the declarations of the installed activities; ``_build`` how often each child stands; ``graph.link`` names,
-links, cycles and raw end points. The dialects have the same activities; they differ in namespace and root, and
+and types by the declarations of the installed activities; ``building`` how often each child stands; ``graph.link``
+names, links, cycles and raw end points. The dialects have the same activities; they differ in namespace and root, and
 ``preview.expanded`` gives what a document of the preview runs. DTDs are refused before the document is parsed, so no
 entity is ever defined.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from xml.parsers import expat
@@ -20,10 +18,11 @@ from lxml import etree
 
 from dai.drivers.sql.parameters import Parameters
 from dai.errors import DocumentError, TooLargeError
-from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Markup, Output, fields_of
+from dai.perform.activity import Activity, Output
+from dai.perform.building import member_of, session_of
 from dai.perform.graph import DIALECTS, GDS, PREVIEW, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
 from dai.perform.preview import expanded, without_resources
-from dai.perform.validation import validate
+from dai.perform.validation import error_at, name_of, validate
 from dai.perform.xsd import xsd
 
 __all__ = [
@@ -72,7 +71,7 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     if dialect is PREVIEW:
         resources = without_resources(root)
         validate(root, dialect)
-        session_node = [each for each in root if _local(each) == "session"]
+        session_node = [each for each in root if name_of(each) == "session"]
         root = expanded(root, limits.bytes)
         root[:0] = session_node
     else:
@@ -80,17 +79,15 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     members: list[Activity | Group] = []
     documentation, session = None, None
     for node in root:
-        local = etree.QName(node).localname
+        local = name_of(node)
         if local == "documentation":
             documentation = (node.text or "").strip()
         elif local == "session":
             if session is not None:
-                raise DocumentError(
-                    "The document names two sessions.", line=_line(node), element="session", expected="one session"
-                )
-            session = _session(node)
+                raise error_at(node, "The document names two sessions.", "one session")
+            session = session_of(node)
         else:
-            members.append(_member(node))
+            members.append(member_of(node))
     perform = link(dialect, Group("flow", tuple(members)), documentation, session, limits.chain)
     return replace(perform, resources=resources) if resources else perform
 
@@ -203,7 +200,7 @@ def _parsed(document: bytes) -> etree._Element:
 def _check_number(root: etree._Element, limits: DocumentLimits) -> None:
     groups, count = [root], 0
     for group in groups:
-        below = [node for node in group if _local(node) in ("sequence", "flow", "request")]
+        below = [node for node in group if name_of(node) in ("sequence", "flow", "request")]
         groups.extend(below)
         count += len(group) - len(below)
         if count > limits.activities:
@@ -216,137 +213,9 @@ def _dialect_of(root: etree._Element) -> Dialect:
         if (name.namespace, name.localname) == (dialect.namespace, dialect.request):
             return dialect
     wanted = " or ".join(f"{dialect.request} in {dialect.namespace}" for dialect in DIALECTS)
-    raise DocumentError(
+    raise error_at(
+        root,
         f"The root element is {name.localname!r} in the namespace {name.namespace or '(none)'}.",
-        line=_line(root),
-        element=name.localname,
-        expected=wanted,
+        wanted,
         hint=f"A perform document starts with the element {wanted}.",
     )
-
-
-def _line(node: etree._Element) -> int:
-    return int(getattr(node, "sourceline", None) or 0)
-
-
-def _session(node: etree._Element) -> SessionRequest:
-    timeout = float(node.get("timeout", "nan"))
-    if node.get("timeout") is not None and not 0 < timeout < math.inf:
-        raise DocumentError(
-            f"The session's timeout is {node.get('timeout')!r}.",
-            line=_line(node),
-            element="session",
-            expected="a positive number of seconds",
-        )
-    return SessionRequest(
-        node.get("id"), None if math.isnan(timeout) else timeout, _converted(node.get("end", "false"), bool)
-    )
-
-
-def _member(node: etree._Element) -> Activity | Group:
-    local = etree.QName(node).localname
-    if local == "sequence" or local == "flow":
-        return Group(local, tuple(_member(below) for below in node))  # type: ignore[arg-type]
-    values = _build(node, ACTIVITIES[local])
-    activity: Activity = ACTIVITIES[local](**values, name=node.get("name"), line=_line(node))
-    return activity
-
-
-def _build(node: etree._Element, declared: type) -> dict[str, Any]:
-    """The values of the declared fields, whose names and types are checked already."""
-    values: dict[str, Any] = {}
-    for spec in fields_of(declared):
-        field_values = list(_values(node, spec))
-        if spec.many:
-            if spec.required and not field_values:
-                raise _missing(node, spec)
-            values[spec.field] = tuple(field_values)
-        elif len(field_values) > 1:
-            raise DocumentError(
-                f"{_local(node)} has {len(field_values)} of {_shown(spec)}; one is allowed.",
-                line=_line(node),
-                element=_local(node),
-                expected=f"one {_shown(spec)}",
-            )
-        elif field_values:
-            values[spec.field] = field_values[0]
-        elif spec.required:
-            raise _missing(node, spec)
-    return values
-
-
-def _local(node: etree._Element) -> str:
-    return etree.QName(node).localname
-
-
-def _shown(spec: FieldSpec) -> str:
-    if spec.place.how == "attribute":
-        return f"the attribute {spec.place.names[0]!r}"
-    return " or ".join(f"<{name}>" for name in spec.place.names) or "text"
-
-
-def _missing(node: etree._Element, spec: FieldSpec) -> DocumentError:
-    suffix = {"input": ' from="…"', "output": ' name="…"'}.get(spec.place.how, "")
-    expected = " or ".join(f"<{name}{suffix}>" for name in spec.place.names) if suffix else _shown(spec)
-    return DocumentError(f"{_local(node)} lacks {expected}.", line=_line(node), element=_local(node), expected=expected)
-
-
-def _values(node: etree._Element, spec: FieldSpec) -> Iterator[Any]:
-    how, names = spec.place.how, spec.place.names
-    if how == "attribute":
-        if (value := node.get(names[0])) is not None:
-            yield _converted(value, spec.kind)
-    elif how == "text" and spec.kind is Markup:
-        yield _markup(node)
-    elif how == "text":
-        if node.text is not None and len(node) == 0:
-            yield node.text
-    elif how == "input" and not names:
-        if (value := node.get("from")) is not None:
-            yield Input(value, _line(node))
-    elif how == "output" and not names:
-        if (value := node.get("name")) is not None:
-            yield Output(value, _local(node), _line(node))
-    else:
-        for below in node:
-            if _local(below) not in names:
-                continue
-            if how == "input":
-                yield Input(below.get("from", ""), _line(below))
-            elif how == "output":
-                yield Output(below.get("name", ""), _local(below), _line(below))
-            elif isinstance(spec.kind, type) and issubclass(spec.kind, Element):
-                yield spec.kind(**_build(below, spec.kind))
-            elif spec.kind is Markup:
-                yield _markup(below)
-            else:
-                yield _converted((below.text or "").strip(), spec.kind)
-
-
-def _markup(node: etree._Element) -> Markup:
-    """The one element in ``node``, or its text."""
-    if len(node) == 0:
-        return Markup((node.text or "").strip())
-    if len(node) > 1 or any((each or "").strip() for each in (node.text, node[0].tail)):
-        raise DocumentError(
-            f"{_local(node)} holds more than one element.",
-            line=_line(node),
-            element=_local(node),
-            expected="one element, or its text in a CDATA section",
-        )
-    namespace = etree.QName(node).namespace
-    content = deepcopy(node[0])
-    for each in content.iter():
-        if etree.QName(each).namespace == namespace:
-            each.tag = etree.QName(each).localname
-    # values may have prefixes, too: XPath expressions, names of types
-    text = etree.tostring(content, encoding="unicode")
-    scope = {prefix: uri for prefix, uri in node[0].nsmap.items() if prefix is not None and f"{prefix}:" in text}
-    etree.cleanup_namespaces(content, top_nsmap=scope, keep_ns_prefixes=list(scope))
-    return Markup(etree.tostring(content, encoding="unicode", with_tail=False))
-
-
-def _converted(value: str, kind: Any) -> Any:
-    if kind is bool:
-        return value.strip() in ("true", "1")
-    return kind(value) if kind in (int, float) else value

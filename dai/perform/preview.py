@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from lxml import etree
 
-from dai.errors import DocumentError, TooLargeError
+from dai.errors import TooLargeError
+from dai.perform.validation import error_at, line_of, name_of
 from dai.plugins import nearest
 
 _OWN = frozenset({"documentation", "parameter", "dataResource"})
@@ -24,10 +25,10 @@ def without_resources(root: etree._Element) -> dict[str, int]:
     named: dict[str, int] = {}
     for node in list(root.iter(f"{{{etree.QName(root).namespace}}}dataResource")):
         if len(node):
-            raise _error(node, "dataResource holds an element.", "the name of a resource")
-        named.setdefault((node.text or "").strip(), _line(node))
+            raise error_at(node, "dataResource holds an element.", "the name of a resource")
+        named.setdefault((node.text or "").strip(), line_of(node))
         parent = node.getparent()
-        if parent is not None and etree.QName(parent).localname != "request" and parent is not root:
+        if parent is not None and name_of(parent) != "request" and parent is not root:
             _detach(node, parent)
     return named
 
@@ -50,7 +51,7 @@ def expanded(root: etree._Element, most: int) -> etree._Element:
     requests = _named(_children(root, "request"), "requests")
     executions = list(_named(_children(root, "execute"), "executions").values())
     if not executions:
-        raise _error(
+        raise error_at(
             next(iter(requests.values()), root),
             "The document has no execute, so nothing runs.",
             '<execute name="…" requestName="…"/>',
@@ -62,9 +63,9 @@ def expanded(root: etree._Element, most: int) -> etree._Element:
         name = execution.get("requestName", "")
         if name not in requests:
             hint = nearest(name, list(requests)) if requests else None
-            raise _error(execution, f"No request has the name {name!r}.", "the name of a request", hint)
+            raise error_at(execution, f"No request has the name {name!r}.", "the name of a request", hint)
         if name in executed:
-            raise _error(
+            raise error_at(
                 execution,
                 f"The request {name!r} is executed twice.",
                 "one execute for each request",
@@ -78,7 +79,7 @@ def expanded(root: etree._Element, most: int) -> etree._Element:
             len(values.get(each.get("from", ""), "")) for each in request.iter(f"{{{etree.QName(request).namespace}}}*")
         )
         if most < 0:
-            raise TooLargeError("The values of parameters make the document too large.", line=_line(execution))
+            raise TooLargeError("The values of parameters make the document too large.", line=line_of(execution))
         whole.extend(_run(request, values))
     return whole
 
@@ -91,12 +92,12 @@ def _values(request: etree._Element, execution: etree._Element) -> dict[str, str
         if name not in parameters:
             detail = f"The request {request.get('name')!r} has no parameter {name!r}."
             hint = nearest(name, list(parameters)) if parameters else None
-            raise _error(node, detail, "the name of a parameter", hint)
+            raise error_at(node, detail, "the name of a parameter", hint)
     values = {}
     for name, node in parameters.items():
         value = _value(chosen[name]) if name in chosen else _value(node)
         if value is None:
-            raise _error(
+            raise error_at(
                 execution,
                 f"The parameter {name!r} of {request.get('name')!r} has no value and no default.",
                 f'<withParameter name="{name}">…</withParameter>',
@@ -112,7 +113,7 @@ def _value(node: etree._Element) -> str | None:
     if (node.text or "").strip() and not below:
         written.append(node.text or "")
     if len(written) > 1:
-        raise _error(node, f"{node.get('name')!r} has {len(written)} values.", "one value")
+        raise error_at(node, f"{node.get('name')!r} has {len(written)} values.", "one value")
     return written[0] if written else None
 
 
@@ -121,14 +122,14 @@ def _run(request: etree._Element, values: Mapping[str, str]) -> Iterator[etree._
     namespace = etree.QName(request).namespace
     texts: set[str] = set()
     for node in request:
-        if etree.QName(node).localname in _OWN:
+        if name_of(node) in _OWN:
             continue
         activity = copy.deepcopy(node)
         for place in activity.iter(f"{{{namespace}}}*"):
             name = place.get("from", "")
             if name not in values:
                 continue
-            if etree.QName(place).localname == "sqlParameter":
+            if name_of(place) == "sqlParameter":
                 del place.attrib["from"]
                 place.text = values[name]
             else:
@@ -142,7 +143,7 @@ def _run(request: etree._Element, values: Mapping[str, str]) -> Iterator[etree._
 
 
 def _children(node: etree._Element, name: str) -> list[etree._Element]:
-    return [each for each in node if etree.QName(each).localname == name]
+    return [each for each in node if name_of(each) == name]
 
 
 def _named(nodes: list[etree._Element], what: str) -> dict[str, etree._Element]:
@@ -151,16 +152,9 @@ def _named(nodes: list[etree._Element], what: str) -> dict[str, etree._Element]:
     for node in nodes:
         name = node.get("name", "")
         if name in named:
-            first = _line(named[name])
-            raise _error(node, f"Two {what} have the name {name!r}; the first is at line {first}.", "a name of its own")
+            first = line_of(named[name])
+            raise error_at(
+                node, f"Two {what} have the name {name!r}; the first is at line {first}.", "a name of its own"
+            )
         named[name] = node
     return named
-
-
-def _line(node: etree._Element) -> int:
-    return int(getattr(node, "sourceline", None) or 0)
-
-
-def _error(node: etree._Element, detail: str, expected: str, hint: str | None = None) -> DocumentError:
-    local = etree.QName(node).localname
-    return DocumentError(detail, line=_line(node), element=local, expected=expected, hint=hint)

@@ -120,59 +120,62 @@ def _check(node: etree._Element, shape: Any, namespace: str) -> None:
     _check_attributes(node, {} if is_simple else shape.attributes)
     if is_simple:
         if len(node) and shape is not Markup:
-            raise _error(node, f"{_local(node)} holds an element: {_local(node[0])}.", "text, no elements")
-        _check_value(node, f"the value of {_local(node)}", node.text or "", shape)
+            raise error_at(node, f"{name_of(node)} holds an element: {name_of(node[0])}.", "text, no elements")
+        _check_value(node, f"the value of {name_of(node)}", node.text or "", shape)
         return
     if not shape.text and any((each or "").strip(_SPACE) for each in (node.text, *(below.tail for below in node))):
-        raise _error(node, f"{_local(node)} holds text of its own.", "elements, no text")
+        raise error_at(node, f"{name_of(node)} holds text of its own.", "elements, no text")
     for below in () if shape.markup else node:
-        name = _local(below)
+        name = name_of(below)
         inside = shape.child(name) if below.tag == f"{namespace}{name}" else None
         if inside is None:
             known = shape.names
             among = "an activity" if shape.is_group else ", ".join(known) or "no elements"
-            raise _error(below, f"The element {name!r} is not expected here.", among, nearest(name, known))
+            raise error_at(below, f"The element {name!r} is not expected here.", among, nearest(name, known))
         _check(below, inside, namespace)
 
 
 def _check_attributes(node: etree._Element, declared: Mapping[str, tuple[Any, bool]]) -> None:
     for name, value in node.attrib.items():
         if name in declared:
-            _check_value(node, f"the attribute {name!r} of {_local(node)}", str(value), declared[str(name)][0])
+            _check_value(node, f"the attribute {name!r} of {name_of(node)}", str(value), declared[str(name)][0])
         elif name not in _HINTS:
             known = list(declared)
             expected = f"the attributes {', '.join(known)}" if known else "no attributes"
             hint = nearest(str(name), known) if known else None
-            raise _error(node, f"{_local(node)} has no attribute {name!r}.", expected, hint)
+            raise error_at(node, f"{name_of(node)} has no attribute {name!r}.", expected, hint)
     for name, (_, is_required) in declared.items():
         if is_required and name not in node.attrib:
-            raise _error(node, f"{_local(node)} lacks the attribute {name!r}.", f"the attribute {name!r}")
+            raise error_at(node, f"{name_of(node)} lacks the attribute {name!r}.", f"the attribute {name!r}")
 
 
 def _check_value(node: etree._Element, what: str, value: str, kind: Any) -> None:
     if isinstance(kind, _Name):
         if not value:
-            raise _error(node, f"{what[0].upper()}{what[1:]} is empty.", "a name")
+            raise error_at(node, f"{what[0].upper()}{what[1:]} is empty.", "a name")
     elif isinstance(kind, tuple):
         if value not in kind:
             words = ", ".join(map(repr, kind))
-            raise _error(
+            raise error_at(
                 node, f"{what[0].upper()}{what[1:]} is {_cut(value)}.", f"one of {words}", nearest(value, list(kind))
             )
     elif kind in _TYPES:
         fits, expected = _TYPES[kind]
         if not fits(value.strip(_SPACE)):
-            raise _error(node, f"{what[0].upper()}{what[1:]} is {_cut(value)}.", expected)
+            raise error_at(node, f"{what[0].upper()}{what[1:]} is {_cut(value)}.", expected)
 
 
 def _cut(value: str) -> str:
     return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
 
 
-def _error(node: etree._Element, detail: str, expected: str, hint: str | None = None) -> DocumentError:
-    line = int(getattr(node, "sourceline", None) or 0)
-    return DocumentError(detail, line=line, element=_local(node), expected=expected, hint=hint)
+def error_at(node: etree._Element, detail: str, expected: str, hint: str | None = None) -> DocumentError:
+    return DocumentError(detail, line=line_of(node), element=name_of(node), expected=expected, hint=hint)
 
 
-def _local(node: etree._Element) -> str:
+def line_of(node: etree._Element) -> int:
+    return int(getattr(node, "sourceline", None) or 0)
+
+
+def name_of(node: etree._Element) -> str:
     return etree.QName(node).localname

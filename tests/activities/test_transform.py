@@ -18,7 +18,7 @@ from dai.errors import CancelledError, DataError, LimitError, ParameterError
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
-from dai.perform.xslt import SPENT
+from dai.perform.xml.xslt import SPENT
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 from tests.documents import Ends, query, results, running, table, to_csv, written

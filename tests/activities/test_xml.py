@@ -13,7 +13,7 @@ from lxml import etree
 from dai.drivers.collections import store
 from dai.drivers.collections.driver import Collections
 from dai.errors import CancelledError, DaiError, DataError, LimitError, MissingDependencyError, RequestError
-from dai.perform.activities import xml
+from dai.perform.activities.xml import statements
 from dai.perform.parser import parse
 from dai.perform.pipeline import Running
 from dai.perform.xml import process, worker
@@ -181,7 +181,7 @@ def test_xquery_has_bounds(expression: str, bound: str, driver: Collections, mon
 
 
 def test_without_saxon_it_says_what_to_install(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml, "find_spec", lambda name: None)
+    monkeypatch.setattr(statements, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r"saxonche(?s:.*)dai-dqp\[xquery\]"):
         blocks(statement("xQueryStatement", "1"), driver)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from dai.errors import DataError, LimitError, ParameterError
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
-from dai.perform.xslt import transformed
+from dai.perform.xml.xslt import transformed
 from dai.streams.stream import Block, ByteStream
 
 
