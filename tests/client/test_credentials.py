@@ -22,7 +22,7 @@ from dai.config import parse
 from dai.errors import ConfigurationError, DatabaseUnavailableError, ParameterError, RequestError
 from dai.security.identity.tokens import new
 from dqp import dbapi as dqp_dbapi
-from dqp.catalog.sources import Credentials
+from dqp.catalog.sources.configured import Credentials
 from dqp.settings import FederationSettings, SourceSettings
 from tests.client.replies import said
 
