@@ -1,6 +1,7 @@
 """The SQLAlchemy dialect, and programs that stand on it."""
 
 import datetime
+import gc
 import os
 import sqlite3
 import threading
@@ -339,6 +340,35 @@ def test_urls_of_federations_that_are_wrong(url: str, says: str) -> None:
         sa.create_engine(url)
     assert says in str(caught.value)
     assert "sesame" not in str(caught.value)
+
+
+def test_many_rows_without_passes_of_the_garbage_collector(engine: Engine) -> None:
+    passes: list[int] = []
+
+    def counted(phase: str, info: dict[str, int]) -> None:
+        passes.append(info["generation"])
+
+    many = sa.text("with recursive n(i) as (select 1 union all select i + 1 from n where i < 50000) select i from n")
+    with engine("sqlite").connect() as connection:
+        connection.execute(many).all()
+        gc.callbacks.append(counted)
+        try:
+            rows = connection.execute(many).all()
+        finally:
+            gc.callbacks.remove(counted)
+        assert [row.i for row in rows] == list(range(1, 50_001))
+        assert len(passes) < 40, "two hundred if it is not paused"
+        assert gc.isenabled()
+        result = connection.execute(many)
+        assert (result.scalars().all()[-1], result.scalars().all(), gc.isenabled()) == (50_000, [], True)
+        with pytest.raises(sa.exc.NoSuchColumnError):
+            connection.execute(many).columns("none").all()
+        assert gc.isenabled()
+        gc.disable()
+        try:
+            assert (len(connection.execute(many).all()), gc.isenabled()) == (50_000, False)
+        finally:
+            gc.enable()
 
 
 def test_no_engine_while_the_database_is_away() -> None:

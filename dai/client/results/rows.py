@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import gc
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from itertools import compress
 from typing import Any
@@ -19,6 +22,24 @@ from dai.streams.stream import Stream
 PORTION = 8192
 """Rows that are Python values at the same time, but for those that a caller keeps."""
 Row = tuple[Any, ...]
+
+
+_paused = threading.Lock()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without passes of the garbage collector, which would look at all rows again and again while they are made and has
+    nothing to free among them. For a moment of computing, not of waiting: it concerns all threads."""
+    if not gc.isenabled() or not _paused.acquire(blocking=False):
+        yield  # somebody else has paused it, who lets it go on
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _paused.release()
 
 
 class Rows:
@@ -76,8 +97,9 @@ class Rows:
             if self._batch is None:
                 return False
         part = self._batch.slice(self._at, PORTION)
-        columns = list(map(_values, part.columns, self.schema, self._numeric))
-        self._rows = list(zip(*columns, strict=True)) if columns else [()] * part.num_rows
+        with uncollected():
+            columns = list(map(_values, part.columns, self.schema, self._numeric))
+            self._rows = list(zip(*columns, strict=True)) if columns else [()] * part.num_rows
         self._first = self._at
         return True
 

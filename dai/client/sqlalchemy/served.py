@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from sqlalchemy import exc
-from sqlalchemy.engine import URL, default
+from sqlalchemy.engine import URL, CursorResult, default
+from sqlalchemy.engine.cursor import CursorFetchStrategy
 
 from dai.client import dbapi
+from dai.client.results.rows import uncollected
 from dai.client.sqlalchemy.reflection import Reflection
 
 _PORT = 8080
@@ -40,11 +43,38 @@ def options(url: URL) -> dict[str, Any]:
     return said
 
 
+class Result(CursorResult[Any]):
+    """Makes all its ``Row`` objects at once, which takes half the time without the garbage collector."""
+
+    __slots__ = ()
+
+    def _allrows(self) -> Any:
+        with ExitStack() as pause:
+            pause.callback(setattr, self.context, "pause", None)
+            self.context.pause = pause
+            return super()._allrows()
+
+    def _fetchall_impl(self) -> Any:
+        rows = super()._fetchall_impl()
+        if self.context.pause is not None:
+            self.context.pause.enter_context(uncollected())
+        return rows
+
+
 class ExecutionContext(default.DefaultExecutionContext):
-    """Rows always stream: ``stream_results`` needs no other cursor."""
+    """Rows always stream: ``stream_results`` needs no other cursor, and no buffer but the cursor's."""
+
+    cursor_fetch_strategy = CursorFetchStrategy()
+    pause: ExitStack | None = None
 
     def create_server_side_cursor(self) -> Any:
         return self._dbapi_connection.cursor()
+
+    def _setup_result_proxy(self) -> Any:
+        result = super()._setup_result_proxy()
+        if type(result) is CursorResult:
+            result.__class__ = Result
+        return result
 
 
 class Served(Reflection):
