@@ -359,6 +359,9 @@ def test_many_rows_without_passes_of_the_garbage_collector(engine: Engine) -> No
         assert [row.i for row in rows] == list(range(1, 50_001))
         assert len(passes) < 40, "two hundred if it is not paused"
         assert gc.isenabled()
+        result = connection.execution_options(stream_results=True).execute(many)
+        assert (len(result.fetchmany(20_000)), gc.isenabled()) == (20_000, True)
+        assert (len(result.all()), gc.isenabled()) == (30_000, True)
         result = connection.execute(many)
         assert (result.scalars().all()[-1], result.scalars().all(), gc.isenabled()) == (50_000, [], True)
         with pytest.raises(sa.exc.NoSuchColumnError):
