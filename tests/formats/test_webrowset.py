@@ -75,6 +75,16 @@ def test_both_ways_of_reading_agree(data: st.DataObject) -> None:
     assert outcome(FORMAT.decode, chunks) == outcome(decoded_by_parser, chunks)
 
 
+def test_both_ways_of_reading_agree_wherever_something_stands() -> None:
+    """In each place of two rows."""
+    text = document(pa.table({"n": pa.array([None, 7]), "s": ["a&b", None]}))
+    start = text.index(DATA)
+    for place in range(start, len(text)):
+        for inserted in (b"<null/>", b"x", b"&", b"<"):
+            chunks = [text[:place] + inserted + text[place:]]
+            assert outcome(FORMAT.decode, chunks) == outcome(decoded_by_parser, chunks), (place - start, inserted)
+
+
 _INSERTED = st.sampled_from(
     [b"", b" ", b"\r", b"\n", b"\t", b"<", b">", b"&", b"&amp;", b"&#38;", b"&#x26;", b"&#60;", b"&#29;", b"&lt;",
      b"<null/>", b"<!-- -->", b"]]>", b"<![CDATA[", b"\x1d", b"\x1e", b"\xff", b"\xef\xbf\xbf", b"\xed\xa0\x80",

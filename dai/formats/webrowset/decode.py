@@ -1,7 +1,7 @@
 """WebRowSet to batches by whole buffers, as long as the text is what ``webrowset_encode`` writes.
 
-Between two values stands one of two fixed texts. Replaced by single control characters, which XML cannot contain, they
-leave a buffer whose values lie between those characters; whatever markup is then left is not ours, and lxml takes over
+Where a "less than" stands, a tag begins; their number says where the values would be if the text were ours. The
+encoder then writes these values again: only where that gives the same bytes is the text ours. Otherwise lxml takes over
 from the row it is in. So nothing is guessed: a text is either exactly canonical or read by a real parser.
 """
 
@@ -11,23 +11,24 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dai.formats.blocks import closing, no_columns
+from dai.formats.blocks import byte_view, closing, no_columns
 from dai.formats.webrowset.encode import BETWEEN, CLOSE, DATA, DECLARATION, EMPTY_ROW, NULL, OPEN, REFERENCES, TAIL
 from dai.formats.webrowset.reader import Reader, batch_of
 from dai.streams.stream import Stream
 
-_OPEN, _BETWEEN, _CLOSE, _EMPTY, _NULL = (each.encode() for each in (OPEN, BETWEEN, CLOSE, EMPTY_ROW, NULL))
-_ROW_END = b"</currentRow>\n"
-_NULL_MARK, _ROW_MARK, _VALUE_MARK = 0x1D, 0x1E, 0x1F
-_AMPERSAND_MARK = b"\x1c"
+_OPEN, _CLOSE, _EMPTY, _NULL = (each.encode() for each in (OPEN, CLOSE, EMPTY_ROW, NULL))
+_VALUE, _ROW_END, _LESS = b"<columnValue>", b"</currentRow>\n", ord("<")
+_AMPERSAND_MARK = "\x1c"
 _REFERENCES = (
-    *((reference.encode(), text.encode()) for text, reference in REFERENCES if text != "&"),
-    (b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"'"),
-    (b"&#38;", _AMPERSAND_MARK), (b"&amp;", _AMPERSAND_MARK),
+    *((reference, text) for text, reference in REFERENCES if text != "&"),
+    ("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"),
+    ("&#38;", _AMPERSAND_MARK), ("&amp;", _AMPERSAND_MARK),
 )  # fmt: skip
 """An ampersand is put back last, so that it begins no reference."""
-_FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 20
+_FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 19
 """Text is decoded when there is so much of it, at first as soon as there is a row."""
 _HEAD_BYTES = 1 << 24
 _ROW_BYTES = 1 << 26
@@ -145,55 +146,65 @@ def _is_foreign(data: bytes) -> bool:
 
 
 def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None:
-    """The rows of ``data``, or None where it is not exactly canonical."""
+    """The rows of ``data``, or None where it is not exactly canonical: where its values, written again, are another
+    text."""
     count = len(reader.columns)
     if not count:
         rows = len(data) // len(_EMPTY)
         return no_columns(rows, reader.schema) if data == _EMPTY * rows else None
-    if not (data.startswith(_OPEN) and data.endswith(_CLOSE) and _is_text(data)):
+    if not data.endswith(_CLOSE):
         return None
-    body = data[len(_OPEN) : -len(_CLOSE)]
-    body = body.replace(_CLOSE + _OPEN, bytes([_ROW_MARK])).replace(_BETWEEN, bytes([_VALUE_MARK]))
-    nulls = body.count(_NULL)
+    text = np.frombuffer(data, np.uint8)
+    tags = np.flatnonzero(text == _LESS)
+    null = text[tags + 1] == _NULL[1]
+    nulls = np.count_nonzero(null)
     if nulls:
-        body = body.replace(_NULL, bytes([_NULL_MARK]))
-    if b"<" in body or b"]]>" in body:
+        tags = tags[~null]
+    tags_a_row = 2 + 2 * count
+    rows, left = divmod(len(tags), tags_a_row)
+    begins = tags.reshape(-1, tags_a_row)[:, 1:-1:2] + len(_VALUE) if not left else tags
+    ends = tags.reshape(-1, tags_a_row)[:, 2::2] if not left else tags
+    if left or (begins > ends).any() or not _is_text(data, text, rows, len(null)):
         return None
-    ampersands = body.count(b"&")
-    if ampersands:
-        replaced = _unescaped(body, ampersands)
-        if replaced is None:
-            return None
-        body = replaced
-    text = np.frombuffer(body, np.uint8)
-    marks = np.flatnonzero((text == _ROW_MARK) | (text == _VALUE_MARK))
-    number = len(marks) + 1
-    last = np.arange(1, number) % count == 0
-    if number % count or ((text[marks] == _ROW_MARK) != last).any():
+    # Every second string of these arrays is a value, the others are what stands between them.
+    every_second = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))
+    values = []
+    for column in range(count):
+        offsets = np.empty(2 * rows, np.int32)
+        offsets[::2], offsets[1::2] = begins[:, column], ends[:, column]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        values.append(pa.Array.from_buffers(pa.string(), 2 * rows - 1, buffers).take(every_second))
+    if not _writes(values, data):
         return None
-    # Every second string of this array is a value, the others are the marks between them.
-    offsets = np.empty(2 * number, np.int32)
-    offsets[0], offsets[-1] = 0, len(body)
-    offsets[1:-1:2], offsets[2::2] = marks, marks + 1
-    valid = None
     if nulls:
-        null = (offsets[1::2] - offsets[::2] == 1) & (text[np.minimum(offsets[::2], len(body) - 1)] == _NULL_MARK)
-        if np.count_nonzero(null) != nulls:
+        values = [_with_nulls(each) for each in values]
+        if sum(each.null_count for each in values) != nulls:
             return None
-        present = np.ones(2 * number, np.bool_)
-        present[::2] = ~null
-        valid = pa.py_buffer(np.packbits(present, bitorder="little"))
-    strings = pa.Array.from_buffers(
-        pa.string(), 2 * number - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(body)], nulls
-    )
-    texts = [strings.take(pa.array(np.arange(2 * index, 2 * number, 2 * count))) for index in range(count)]
-    return batch_of(texts, reader.columns, reader.schema, first_row)
+    unescaped = [_unescaped(each) for each in values]
+    if any(each is None for each in unescaped):
+        return None
+    return batch_of(unescaped, reader.columns, reader.schema, first_row)
 
 
-def _is_text(data: bytes) -> bool:
-    """UTF-8 of characters that XML allows, without a CR, which a parser would change."""
-    characters = np.frombuffer(data, np.uint8)
-    if np.count_nonzero(characters < 0x20) != data.count(b"\n") + data.count(b"\t"):
+def _writes(values: list[pa.StringArray], data: bytes) -> bool:
+    """Whether the encoder makes ``data`` of these texts."""
+    parts = [each for value in values for each in (BETWEEN, value)]
+    written = pc.binary_join_element_wise(OPEN, *parts[1:], CLOSE, "")
+    return len(byte_view(written)) == len(data) and written.buffers()[2].slice(0, len(data)).equals(pa.py_buffer(data))
+
+
+def _with_nulls(value: pa.StringArray) -> pa.StringArray:
+    """Those that are the element of NULL and nothing else, which no text is."""
+    return pc.if_else(pc.equal(value, NULL), None, value)
+
+
+def _is_text(data: bytes, characters: NDArray[np.uint8], lines: int, tags: int) -> bool:
+    """UTF-8 of characters that XML allows, without a CR, which a parser would change, and without "]]>", where the
+    markup has so many line feeds and as many of its last character as it has ``tags``."""
+    controls = np.count_nonzero(characters < 0x20)
+    if controls != lines and controls != data.count(b"\n") + data.count(b"\t"):
+        return False
+    if np.count_nonzero(characters == ord(">")) != tags and b"]]>" in data:
         return False
     if data.isascii():
         return True
@@ -204,11 +215,12 @@ def _is_text(data: bytes) -> bool:
     return b"\xef\xbf\xbe" not in data and b"\xef\xbf\xbf" not in data
 
 
-def _unescaped(body: bytes, ampersands: int) -> bytes | None:
-    references = [(reference, text, body.count(reference)) for reference, text in _REFERENCES]
-    if sum(count for _, _, count in references) != ampersands:
+def _unescaped(value: pa.StringArray) -> pa.StringArray | None:
+    """The texts with their references replaced; None where an ampersand begins no reference."""
+    if not (byte_view(value) == ord("&")).any():
+        return value
+    for reference, text in _REFERENCES:
+        value = pc.replace_substring(value, reference, text)
+    if (byte_view(value) == ord("&")).any():
         return None
-    for reference, text, count in references:
-        if count:
-            body = body.replace(reference, text)
-    return body.replace(_AMPERSAND_MARK, b"&")
+    return pc.replace_substring(value, _AMPERSAND_MARK, "&")
