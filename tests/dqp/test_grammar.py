@@ -20,7 +20,7 @@ from tests.dqp.generated.report import determined, report
 from tests.dqp.generated.shrink import shrunk
 
 SEEDS = range(2000)
-ASKED = range(250)
+ASKED = range(150)
 CONSTRUCTS = {
     "inner join": r" (INNER )?JOIN \S+( AS)? \w+ ON",
     "left join": r" LEFT (OUTER )?JOIN ",

@@ -32,6 +32,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def short_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dai.drivers.sqlite.driver._LOCK_SECONDS", 0.2)
+
+
+@pytest.fixture
 def driver(sqlite_url: str) -> Iterator[Driver]:
     made = driver_for(sqlite_url, DriverOptions(pool_size=3, pool_wait=0.3))
     made.update("CREATE TABLE t (id integer PRIMARY KEY, d date, n decimal(10,2), x)", cancellation=Cancellation())
@@ -179,7 +184,7 @@ def test_readers_and_a_writer_do_not_wait_for_each_other(driver: Driver) -> None
         assert 100 + sum(batch.num_rows for batch in stream) == 5000
 
 
-def test_two_writers(driver: Driver) -> None:
+def test_two_writers(short_locks: None, driver: Driver) -> None:
     with driver.transaction(cancellation=Cancellation()) as session:
         session.update("INSERT INTO t (x) VALUES (1)")
         with pytest.raises(BusyError):

@@ -77,6 +77,8 @@ _TELLING = {"sqlite_stmt"}
 _VALUE_BYTES = 1 << 27
 """Of a text, a blob or a row: a few characters of a statement make as much as may be."""
 _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
+_LOCK_SECONDS = 5.0
+"""How long SQLite itself waits for another user's lock."""
 _WAITED_FOR_SECONDS = 0.05
 _FEW_STEPS = 1_000_000
 """Of SQLite's machine: some 20 ms."""
@@ -95,7 +97,7 @@ class _Connection:
     def __init__(self, uri: str, read_only: bool) -> None:
         self.read_only, self.own, self.used = read_only, True, False
         self.raw = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=0
+            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCK_SECONDS, cached_statements=0
         )
         self.raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
         try:
