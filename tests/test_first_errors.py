@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 import dai
@@ -20,6 +22,7 @@ from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import (
     ConfigurationError,
+    DaiError,
     DatabaseUnavailableError,
     DataError,
     NotAQueryError,
@@ -156,6 +159,12 @@ def test_statements(product: str, request: pytest.FixtureRequest, tmp_path: Path
                 resource.query(sql)
             assert says in str(caught.value).splitlines()[-2], sql  # the last line is the correlation id
             assert "^" in str(caught.value)
+        near = {"postgres": "coalesce", "mariadb": "IFNULL", "sqlite": "ifnull", "duckdb": "if"}[product]
+        for sql, says in (("select ifnul(a, 1) from samples", near), ("select conut(a) from samples", "count")):
+            with pytest.raises(DaiError) as refused:
+                resource.query(sql)
+            assert says.casefold() in str(refused.value).splitlines()[-2].casefold()
+            assert "Did you mean" in str(refused.value).splitlines()[-2]
         for sql in ("insert into samples values (1, 2)", "delete from samples"):
             with pytest.raises(NotAQueryError, match=r"resource\.execute\(…\)"):
                 resource.query(sql)
@@ -306,6 +315,12 @@ def test_what_is_given_to_results_and_queries_in_another_way(field_service: str,
     resource = dai.connect(field_service)
     with pytest.raises(RequestError, match="Two columns have the name 'x'"):
         resource.query("select 1 as x, 2 as x").pl()
+    Path("folder.csv").mkdir()
+    with pytest.raises(RequestError, match=r"'folder\.csv' is a folder\.\nName a file: save\('folder\.csv/result"):
+        resource.query("select 1 as x").save("folder.csv")
+    with pytest.warns(UserWarning, match=r"for a SELECT 0\. Its rows: resource\.query\(…\)") as warned:
+        assert resource.execute("select 1") == 0
+    assert warned[0].filename == __file__
     with pytest.raises(RequestError, match="There is no folder"):
         resource.query("select 1 as x").save(tmp_path / "none" / "x.csv")
     with pytest.raises(RequestError, match="tables have no names"):
@@ -325,6 +340,19 @@ def test_addresses_that_are_none(field_service: str) -> None:
         assert caught.value.hint == "An address looks like http://127.0.0.1:8080/data"
     with dqp.connect(field_service + "/a") as lab, pytest.raises(RequestError, match="is a resource, not a federation"):
         lab.tables()
+
+
+def test_pandas_is_told_that_a_change_is_no_query(tmp_path: Path) -> None:
+    config = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"a": {"url": "sqlite:///field.db"}}}
+    with background(parse(config, tmp_path, {})) as service:
+        engine = sa.create_engine(service.url.replace("http", "dai") + "/a")
+        with pytest.raises(sa.exc.ResourceClosedError, match=r"returns no rows.*resource\.execute\(…\)"):
+            pd.read_sql(sa.text("insert into samples values (3, 3)"), engine)
+        assert dai.connect(service.url).query("select count(*) from samples where a = 3").rows() == [(1,)]
+        with pytest.raises(sa.exc.ArgumentError, match=r"has a user.*dai://:TOKEN@host") as caught:
+            sa.create_engine(f"dai://dai_secret@127.0.0.1:{service.url.rpartition(':')[2]}/a")
+        assert "dai_secret" not in str(caught.value)
+        engine.dispose()
 
 
 def test_a_source_that_wants_to_know_who_asks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, overload
@@ -15,7 +16,7 @@ from dai.client.progress import Asked
 from dai.client.results.choices import checked
 from dai.client.results.response import Response
 from dai.client.results.result import Result
-from dai.client.statements import Parameters, arguments, change, parameters_of, plain
+from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain
 from dai.client.streams.feed import Feed
 from dai.client.streams.session import Session
 from dai.errors import DataError, NotFoundError, ParameterError
@@ -210,6 +211,9 @@ class Resource:
         """Runs a statement that changes something, in a transaction of its own: how many rows changed. Parameters as in
         ``query``. DeniedError without the right to write."""
         row = parameters_of(arguments(parameters, named))
+        if is_plain_query(sql):
+            said = "execute says how many rows a statement changed, for a SELECT 0. Its rows: resource.query(…)."
+            warnings.warn(said, stacklevel=2)
         return change(self, sql, [row] if row else [], cancellation)
 
     def submit(

@@ -62,6 +62,12 @@ def may_change(sql: str) -> bool:
     return head is not None and head["word"].lower() in _CHANGES
 
 
+def is_plain_query(sql: str) -> bool:
+    """Whether the first word is SELECT. What it calls may change something all the same."""
+    head = _HEAD.match(sql)
+    return head is not None and head["word"].lower() == "select"
+
+
 def arguments(values: Sequence[Any], named: Mapping[str, Any]) -> Parameters:
     """What a call gave: values in order, by name, or one mapping of them."""
     if values and named:

@@ -60,7 +60,7 @@ def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/missing.db"
+    url = "postgresql://reader:sesame@127.0.0.1:1/book"
     process = served(tmp_path, f'[service]\nport = 0\n[resources.book]\nurl = "{url}"\n')
     assert process.stderr is not None
     try:
@@ -72,6 +72,7 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
         process.kill()
         process.communicate()
     assert (said["level"], said["resource"], said["error"]) == ("warning", "book", "database-unavailable")
+    assert said["at"] == "host 127.0.0.1, port 1, database book, user reader"
 
 
 def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from dai.api.server.supervisor import Supervisor, possible_workers
 from dai.api.server.tls import Certificate
 from dai.api.service import Service
 from dai.config import Config
+from dai.config.database_files import address
 from dai.errors import ConfigurationError, DaiError
 from dai.replicas.rpc.server import Rules
 from dai.replicas.rpc.server import Server as RpcServer
@@ -160,13 +161,16 @@ def _end_process(seconds: float) -> None:
 
 
 async def _tell_if_away(service: Service, resource: Resource) -> None:
-    """A wrong password or path is better noticed now than by the first who asks; the service serves what answers."""
+    """A wrong password or path is better noticed now than by the first who asks; the service serves what answers.
+    The log may say where the database is, callers are not told."""
+    config = service.config.resources.get(resource.name)
+    place = address(config.url) if config is not None and config.url is not None else None
     try:
         await service.check(resource)
     except DaiError as error:
         log.warning(
             "the database of a resource does not answer",
-            extra={"resource": resource.name, "error": error.code, "detail": error.detail},
+            extra={"resource": resource.name, "error": error.code, "detail": error.detail, "at": place},
         )
 
 

@@ -161,7 +161,10 @@ class Cursor:
     def _result(self) -> Rows:
         self._open()
         if self._rows is None:
-            raise ProgrammingError("There is no result: the last statement was none that returns rows.")
+            raise ProgrammingError(
+                "There is no result: the last statement changed something, if any, which cursor.rowcount counts. "
+                "Execute one that selects."
+            )
         return self._rows
 
     def _taken(self, most: int | None) -> list[Row]:

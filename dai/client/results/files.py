@@ -36,6 +36,9 @@ def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) ->
     folder = Path(path).parent
     if not folder.is_dir():
         raise RequestError(f"There is no folder {str(folder)!r} to save {Path(path).name!r} in.", hint="Make it first.")
+    if Path(path).is_dir():
+        inside = os.path.join(path, "result.parquet")
+        raise RequestError(f"{os.fspath(path)!r} is a folder.", hint=f"Name a file: save({inside!r}).")
     if coding != IDENTITY:
         from dai.formats.compression import compress
 

@@ -31,6 +31,11 @@ def address(url: URL) -> str:
 
 def options(url: URL) -> dict[str, Any]:
     """What else the URL says. ArgumentError for what it cannot say. A password is a token: SQLAlchemy prints none."""
+    if url.username:
+        raise exc.ArgumentError(
+            "The URL has a user, which SQLAlchemy prints. Set DAI_TOKEN, or write the token as a password: "
+            "dai://:TOKEN@host:8080/NAME."
+        )
     said: dict[str, Any] = {"token": url.password} if url.password else {}
     for name, value in url.query.items():
         if name in _TEXTS:
@@ -48,6 +53,15 @@ class Result(CursorResult[Any]):
 
     __slots__ = ()
     context: Any
+
+    def keys(self) -> Any:
+        """What pandas asks first of a statement that it takes for a query."""
+        if not self.returns_rows:
+            raise exc.ResourceClosedError(
+                "The statement returns no rows: it changed some, and that stands. "
+                "What changes something is connection.execute(…) of an engine, or resource.execute(…)."
+            )
+        return super().keys()
 
     def _allrows(self) -> Any:
         with self._pausing():

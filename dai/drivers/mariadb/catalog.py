@@ -70,7 +70,11 @@ FROM mysql.column_stats WHERE db_name = DATABASE() AND table_name = {}
 
 
 def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
-    """A hint about the table (1146, 1051) or column (1054) that an error's message names."""
+    """A hint about the table (1146, 1051), column (1054) or function (1305) that an error's message names."""
+    if code == 1305:
+        called = re.match(r"FUNCTION (?:.*\.)?(\w+) does not exist", message)
+        hint = suggestions.meant(called[1].upper(), {each: each for each in _functions(run)}) if called else None
+        return hint if hint is not None and hint.startswith("Did you mean") else None
     named = re.search(r"'([^']+)'", message)
     if named is None:
         return None
@@ -81,6 +85,13 @@ def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
         return suggestions.meant(name, {each: each for each in known})
     rows = run(_NAMES.format(literal(database, 0)))
     return suggestions.meant(name, {row["name"]: row["written"] for row in rows})
+
+
+def _functions(run: Run) -> list[str]:
+    """Of MariaDB since 10.6; MySQL does not list them."""
+    listed = run("SELECT 1 FROM information_schema.tables WHERE table_name = 'SQL_FUNCTIONS'")
+    rows = run("SELECT function AS name FROM information_schema.sql_functions") if listed else []
+    return [row["name"] for row in rows]
 
 
 def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:

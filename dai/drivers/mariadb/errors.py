@@ -60,7 +60,7 @@ def error_of(
         return LimitError("The database stopped the statement: it took too long.")
     text = _without_names(message)
     if code == 1305:
-        return NotFoundError(f"{text}.")
+        return NotFoundError(f"{text}.", hint=meant(code, message) if meant is not None else None)
     if code == _READ_ONLY:
         text = "The statement would change something, and stands where only queries may"
     position = _position(code, message, sql, bound) if sql is not None else None
@@ -70,6 +70,7 @@ def error_of(
 
 def _without_names(message: str) -> str:
     text = re.sub(r"'[^']*'@'[^']*'", "this user", message)
+    text = re.sub(r"^(FUNCTION|PROCEDURE) \S*?\.(?=\S+ does not exist)", r"\1 ", text)
     text = re.sub(r"(?<=[Tt]able ')[^'.]*\.(?=[^']*')", "", text)
     text = re.sub(r"(?<=for table )`[^`]*`\.(?=`)", "", text)
     return text.replace(

@@ -58,6 +58,14 @@ CROSS JOIN LATERAL generate_series(1, x.indnkeyatts) AS place
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[place - 1] AND a.attnum > 0
 ORDER BY t.oid, i.relname, place"""
 
+FUNCTION_NAMES = """
+SELECT DISTINCT proname::text AS name, proname::text, proname::text FROM pg_catalog.pg_proc p
+WHERE pg_function_is_visible(oid) AND proname !~ '^(pg_|_)' AND prorettype <> 'trigger'::regtype
+  AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_operator o WHERE o.oprcode = p.oid)
+UNION SELECT n, n, n FROM unnest(ARRAY['coalesce', 'nullif', 'greatest', 'least', 'extract', 'cast']) AS g (n)
+UNION SELECT n, n, 'coalesce' FROM unnest(ARRAY['ifnull', 'nvl', 'isnull']) AS o (n)
+ORDER BY name"""
+"""As ``TABLE_NAMES``: functions that are called by name, those of the grammar, and what others call them."""
 TABLE_NAMES = """
 SELECT CASE WHEN $1 THEN n.nspname || '.' ELSE '' END || c.relname,
   CASE WHEN $1 OR NOT v.visible THEN n.nspname || '.' ELSE '' END || c.relname,

@@ -26,7 +26,7 @@ from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, S
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Limit, Pool
 from dai.drivers.postgresql.bulk import bulk
-from dai.drivers.postgresql.catalog import TABLE_NAMES, statistics, tables
+from dai.drivers.postgresql.catalog import FUNCTION_NAMES, TABLE_NAMES, statistics, tables
 from dai.drivers.postgresql.errors import from_adbc, from_psycopg
 from dai.drivers.postgresql.read import (
     Description,
@@ -51,7 +51,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
 MOST_ROWS = 1 << 31
-_NO_TABLE = "42P01"
+_NO_TABLE, _NO_FUNCTION = "42P01", "42883"
 _AT_ONCE = 0.5
 """Seconds."""
 _UNKNOWN = ("42", "0A")
@@ -249,24 +249,29 @@ class PostgreSQL(Driver):
 
     @contextmanager
     def _suggesting(self, cancellation: Cancellation) -> Iterator[None]:
-        """Names the table that a misspelt one probably meant, if a connection is free to look it up."""
+        """Names the table or the function that a misspelt one probably meant, if a connection is free to look."""
         try:
             yield
         except StatementError as error:
             named = re.search(r'"(.+)"', error.detail)
             if error.sqlstate == _NO_TABLE and error.hint is None and named is not None:
                 with suppress(Exception):
-                    error.hint = self._meant(named.group(1), cancellation)
+                    table = named.group(1)
+                    error.hint = self._meant(table, TABLE_NAMES, ["." in table], cancellation)
+            elif error.sqlstate == _NO_FUNCTION and (called := re.match(r"function (\w+)\(", error.detail)):
+                with suppress(Exception):
+                    near = self._meant(called.group(1), FUNCTION_NAMES, [], cancellation) or ""
+                    error.hint = near if near.startswith("Did you mean") else error.hint
             raise
 
-    def _meant(self, table: str, cancellation: Cancellation) -> str | None:
+    def _meant(self, name: str, known: str, values: list[Any], cancellation: Cancellation) -> str | None:
         with (
             self._connections.connection(cancellation, wait=0.0) as connection,
             interruptible(cancellation, lambda: connection.cancel_safe(timeout=5.0)),
             psycopg.RawCursor(connection) as cursor,
         ):
-            rows = cursor.execute(TABLE_NAMES.encode(), ["." in table]).fetchall()
-        return meant(table, {name: quoted for name, _, quoted in rows})
+            rows = cursor.execute(known.encode(), values).fetchall()
+        return meant(name, {plain: quoted for plain, _, quoted in rows})
 
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation

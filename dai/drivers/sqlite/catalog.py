@@ -38,6 +38,11 @@ def column_names(run: Run) -> list[str]:
     return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({_NAMES}) m, pragma_table_xinfo(m.name) i")]
 
 
+def function_names(run: Run) -> list[str]:
+    """But those that begin with an underscore."""
+    return [name for (name,) in run("SELECT DISTINCT name FROM pragma_function_list WHERE substr(name, 1, 1) <> '_'")]
+
+
 def declared_types(run: Run, table: str) -> dict[str, str]:
     """Declared types of the columns that can be written, by name. NotFoundError suggests the nearest table."""
     name = _stored_name(run, table)

@@ -500,6 +500,8 @@ def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, st
             known = schema_of.names(connection.run)
         elif what == "no such column":
             known = schema_of.column_names(connection.run)
+        elif what == "no such function":
+            known = schema_of.function_names(connection.run)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
         hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
         return of_name(sql, name, SYNTAX), hint
