@@ -24,6 +24,7 @@ import pyarrow.csv
 
 from dai.errors import DataError, TruncatedError
 from dai.formats.blocks import byte_view, check_text, closing, no_columns, row_texts, text_blocks
+from dai.formats.rows import concatenated
 from dai.formats.values import text as values
 from dai.streams.stream import Block, Stream
 
@@ -107,11 +108,11 @@ def _quoted_name(name: str) -> str:
 def _row_text(batch: pa.RecordBatch) -> pa.Array:
     if not batch.num_columns:
         return pa.repeat("\r\n", batch.num_rows)
-    parts: list[Any] = []
+    parts: list[str | pa.StringArray] = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         parts += [_field_text(column, field), ","]
     parts[-1] = "\r\n"
-    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="")
+    return concatenated(parts, "")
 
 
 def _field_text(column: pa.Array, field: pa.Field) -> pa.Array:

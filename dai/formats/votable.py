@@ -26,6 +26,7 @@ import pyarrow.types as types
 
 from dai.errors import DataError, TruncatedError
 from dai.formats.blocks import check_text, closing, no_columns, row_texts, text_blocks
+from dai.formats.rows import concatenated
 from dai.formats.values import text as values
 from dai.formats.webrowset.encode import escaped, legal
 from dai.formats.webrowset.types import Column, described
@@ -155,7 +156,7 @@ def _datatype(field: pa.Field) -> str:
 def _row_text(batch: pa.RecordBatch, columns: list[Column], row: int, substitute: bool) -> pa.Array:
     if not batch.num_columns:
         return pa.repeat("<TR></TR>\n", batch.num_rows)
-    parts: list[Any] = ["<TR>"]
+    parts: list[str | pa.StringArray] = ["<TR>"]
     for field, array, column in zip(batch.schema, batch.columns, columns, strict=True):
         array = values.canonical(array, field.name)
         text = values.to_text(array, field)
@@ -163,9 +164,8 @@ def _row_text(batch: pa.RecordBatch, columns: list[Column], row: int, substitute
             text = pc.replace_substring(pc.replace_substring(text, "Infinity", "+Inf"), "-+", "-")
         elif not (types.is_integer(array.type) or types.is_boolean(array.type) or types.is_decimal(array.type)):
             text = escaped(text, column, row, substitute)
-        cell = pc.binary_join_element_wise("<TD>", text, "</TD>", "")
-        parts.append(cell.fill_null("<TD/>") if cell.null_count else cell)
-    return pc.binary_join_element_wise(*parts, "</TR>\n", "")
+        parts.append(pc.binary_join_element_wise("<TD>", text, "</TD>", ""))
+    return concatenated([*parts, "</TR>\n"], "<TD/>")
 
 
 # --- Reading what this module wrote ----------------------------------------------------------------------------------

@@ -27,12 +27,12 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
 from dai.errors import DataError, TruncatedError
 from dai.formats.blocks import check_text, closing, no_columns, row_texts, text_blocks
 from dai.formats.json.encode import is_json_text, json_text
+from dai.formats.rows import concatenated
 from dai.formats.values import lists as values_list
 from dai.formats.values import text as values
 from dai.streams.stream import Block, Stream
@@ -107,12 +107,12 @@ def row_text(batch: pa.RecordBatch, keys: list[str], end: str) -> pa.Array:
     """Each row as an object, with ``end`` behind it."""
     if not batch.num_columns:
         return pa.repeat(f"{{}}{end}", batch.num_rows)
-    parts: list[Any] = []
+    parts: list[str | pa.StringArray] = []
     before = "{"
     for key, field, column in zip(keys, batch.schema, batch.columns, strict=True):
         parts += [f"{before}{key}:", json_text(values.canonical(column, field.name), field)]
         before = ","
-    return pc.binary_join_element_wise(*parts, f"}}{end}", "", null_handling="replace", null_replacement="null")
+    return concatenated([*parts, f"}}{end}"], "null")
 
 
 def _lines(chunks: Iterable[bytes], first_bytes: int) -> Iterator[tuple[bytes, int]]:

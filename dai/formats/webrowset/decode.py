@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dai.formats.blocks import byte_view, closing, no_columns
+from dai.formats.rows import concatenated
 from dai.formats.webrowset.encode import BETWEEN, CLOSE, DATA, DECLARATION, EMPTY_ROW, NULL, OPEN, REFERENCES, TAIL
 from dai.formats.webrowset.reader import Reader, batch_of
 from dai.streams.stream import Stream
@@ -189,7 +190,7 @@ def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None
 def _writes(values: list[pa.StringArray], data: bytes) -> bool:
     """Whether the encoder makes ``data`` of these texts."""
     parts = [each for value in values for each in (BETWEEN, value)]
-    written = pc.binary_join_element_wise(OPEN, *parts[1:], CLOSE, "")
+    written = concatenated([OPEN, *parts[1:], CLOSE], NULL)
     return len(byte_view(written)) == len(data) and written.buffers()[2].slice(0, len(data)).equals(pa.py_buffer(data))
 
 

@@ -9,7 +9,6 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from dai.errors import DataError, EncodingError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import TEXT_BYTES, byte_view, ramped, text_blocks
+from dai.formats.rows import concatenated
 from dai.formats.webrowset.types import VARCHAR, Column, canonical_schema, column_text, described, restored_schema
 from dai.streams.meaning import Meaning
 from dai.streams.stream import Block, Stream
@@ -162,14 +162,13 @@ def row_texts(batch: pa.RecordBatch, columns: list[Column], row: int = 1, substi
     """One ``currentRow`` a row; ``row`` is the number of the first. Raises EncodingError for a forbidden character."""
     if not columns:
         return pa.repeat(EMPTY_ROW, batch.num_rows)
-    parts: list[Any] = []
+    parts: list[str | pa.StringArray] = []
     for field, array, column in zip(batch.schema, batch.columns, columns, strict=True):
         text = column_text(array, field, column)
         if _may_need_escape(array.type):
             text = escaped(text, column, row, substitute)
-        parts += [BETWEEN, text.fill_null(NULL) if text.null_count else text]
-    parts[0] = OPEN
-    return pc.binary_join_element_wise(*parts, CLOSE, "")
+        parts += [BETWEEN, text]
+    return concatenated([OPEN, *parts[1:], CLOSE], NULL)
 
 
 def _may_need_escape(type_: pa.DataType) -> bool:
