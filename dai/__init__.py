@@ -19,11 +19,11 @@ A package imports only those below it::
 
 from typing import TYPE_CHECKING, Any
 
+from dai.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dai.client import Resource
     from dai.client.registry import Match
-
-__version__ = "0.1.0"
 
 
 def connect(url: str | None = None, **options: Any) -> "Resource":

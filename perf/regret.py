@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dai.drivers import Statistics
+from dai.drivers.tables import Statistics
 from dai.errors import CancelledError
 from dqp.algebra.operators import Remote, walk_deep
 from dqp.sql import dialects

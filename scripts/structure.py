@@ -63,10 +63,19 @@ def ties(package: str, cycle: list[str], graph: grimp.ImportGraph) -> Iterator[s
                         yield f"{module} imports {other}"
 
 
+def module_cycles(graph: grimp.ImportGraph) -> Iterator[list[str]]:
+    """A cycle that a package's own module (its ``__init__``) is part of, which ``inside`` does not see."""
+    try:
+        TopologicalSorter({each: graph.find_modules_directly_imported_by(each) for each in graph.modules}).prepare()
+    except CycleError as error:
+        yield error.args[1]
+
+
 def main(roots: list[str]) -> int:
     wrong: list[str] = []
     for root in roots:
         graph = grimp.build_graph(root, cache_dir=None)
+        wrong += (f"a cycle of imports: {' < '.join(each)}" for each in module_cycles(graph))
         for package in packages_of(graph):
             children = inside(package, graph)
             try:

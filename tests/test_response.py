@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from dai.drivers import TableInfo
 from dai.drivers.memory import Memory, Script
+from dai.drivers.tables import TableInfo
 from dai.errors import DataError, EncodingError, StatementError
 from dai.formats import format_named
 from dai.perform.activity import FRAGMENT

@@ -26,7 +26,7 @@ from dai.api.workers.admission import SharedAdmission
 from dai.api.workers.member import HOME, Member
 from dai.api.workers.table import SharedTally
 from dai.config import Config
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query

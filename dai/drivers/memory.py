@@ -16,10 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.statements import traced
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, NotAQueryError, NotFoundError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

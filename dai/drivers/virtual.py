@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from dai.drivers import NO_TABLES, CallResult, Driver, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, Session
 from dai.drivers.sql.meanings import Meant
 from dai.drivers.sql.query_tables import Tables
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import NotAQueryError, NotFoundError, ParameterError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from dai.client import parted
 from dai.client.http.transport import Options, Transport
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.errors import DataError, RequestError
 from dai.streams.cancellation import Cancellation
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from dai.client.http.transport import Options
 from dai.config import PublishedTable, ReplicasConfig
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.errors import CancelledError, DaiError
 from dai.plugins import nearest
 from dai.replicas.client import Attributes, ReplicaClient, TableTarget, schema_digest

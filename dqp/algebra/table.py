@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dai.drivers import Column as ColumnInfo
-from dai.drivers import ColumnStatistics, ForeignKey, Statistics, TableInfo
 from dai.drivers.sql.meanings import meaning
+from dai.drivers.tables import Column as ColumnInfo
+from dai.drivers.tables import ColumnStatistics, ForeignKey, Statistics, TableInfo
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 from dai.streams.meaning import NOTHING, Meaning
@@ -35,7 +35,7 @@ Replica = tuple[str, str | None, str]
 class Column:
     """A column. ``type`` is DuckDB's type, ``source_type`` the source's name for it. ``low`` and ``high`` are Python
     values; ``width`` is in bytes. None: the source has no such statistics. ``collation`` as in
-    ``dai.drivers.Column``."""
+    ``dai.drivers.tables.Column``."""
 
     name: str
     type: str

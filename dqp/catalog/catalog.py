@@ -23,8 +23,9 @@ from typing import Any
 import pyarrow as pa
 
 from dai.client.credentials import Personal
-from dai.drivers import Column as ColumnInfo
-from dai.drivers import Driver, Statistics, TableInfo
+from dai.drivers import Driver
+from dai.drivers.tables import Column as ColumnInfo
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
 from dai.streams.meaning import Meaning

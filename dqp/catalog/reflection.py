@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from dai.drivers import Statistics, TableInfo
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sampling import with_sample

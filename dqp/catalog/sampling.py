@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow.types import is_date, is_decimal, is_floating, is_integer, is_string
 from sqlglot import exp
 
-from dai.drivers import Column, ColumnStatistics, Statistics, TableInfo
+from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS

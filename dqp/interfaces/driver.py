@@ -14,22 +14,14 @@ import pyarrow as pa
 
 from dai.client.credentials import Personal
 from dai.config import FederationConfig
-from dai.drivers import (
-    NO_TABLES,
-    ColumnStatistics,
-    Driver,
-    DriverOptions,
-    Parts,
-    SessionKeeps,
-    Statistics,
-    TableInfo,
-)
-from dai.drivers import Column as ColumnInfo
+from dai.drivers import NO_TABLES, Driver, DriverOptions, Parts, SessionKeeps
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
 from dai.drivers.sql.parameters import Parameters, Placed
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.drivers.statements import traced
+from dai.drivers.tables import Column as ColumnInfo
+from dai.drivers.tables import ColumnStatistics, Statistics, TableInfo
 from dai.drivers.virtual import Virtual
 from dai.errors import (
     ConfigurationError,

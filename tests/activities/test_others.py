@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from dai.drivers import Column, ForeignKey, Index, TableInfo, driver_for
+from dai.drivers import driver_for
 from dai.drivers.memory import Memory, Script
+from dai.drivers.tables import Column, ForeignKey, Index, TableInfo
 from dai.errors import ClosedError, DataError, ParameterError
 from dai.formats import format_named
 from dai.streams.cancellation import Cancellation

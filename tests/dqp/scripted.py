@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from dai.drivers import Column as ColumnInfo
-from dai.drivers import Statistics, TableInfo
+from dai.drivers.tables import Column as ColumnInfo
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     UnreachableError,
 )

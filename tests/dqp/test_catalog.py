@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.errors import (
     ConfigurationError,
     NotAQueryError,

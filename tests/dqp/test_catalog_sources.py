@@ -11,8 +11,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dai.drivers import Column as ColumnInfo
-from dai.drivers import ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, driver_for
+from dai.drivers import driver_for
+from dai.drivers.tables import Column as ColumnInfo
+from dai.drivers.tables import ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, StatementError, UnreachableError
 from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog import reflection

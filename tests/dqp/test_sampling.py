@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.drivers import Column, ColumnStatistics, Driver, Statistics, TableInfo, driver_for
+from dai.drivers import Driver, driver_for
+from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from dai.client.results import frames
-from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.tables import ColumnStatistics
 from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
 from dai.formats import FORMATS, format_named
 from dai.streams.cancellation import Cancellation

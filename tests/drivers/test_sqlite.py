@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.tables import ColumnStatistics
 from dai.errors import (
     BusyError,
     CancelledError,

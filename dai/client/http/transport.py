@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
-import dai
 from dai.client.http.body import Body, Plain
 from dai.client.http.problems import from_reply
 from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnauthenticatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.files import state_of
+from dai.version import __version__
 
 if TYPE_CHECKING:
     from dai.client.http.signed_documents import DocumentSigner
@@ -216,7 +216,7 @@ class Transport:
         self._tokens = options.token if not isinstance(options.token, str) else None
         self._headers = {
             "Accept-Encoding": compression,
-            "User-Agent": f"dai/{dai.__version__}",
+            "User-Agent": f"dai/{__version__}",
             **({} if fixed is None else _bearer(fixed)),
             **options.headers,
         }

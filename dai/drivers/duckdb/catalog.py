@@ -7,11 +7,11 @@ from datetime import date, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import arrow_type
 from dai.drivers.sql.collations import declared
 from dai.drivers.sql.ddl import like, quoted
+from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 

@@ -22,7 +22,7 @@ from duckdb import DuckDBPyConnection, StatementType
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import CallResult, DriverOptions, Session
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
@@ -36,6 +36,7 @@ from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query, tokens
 from dai.drivers.sql.positions import of_name
 from dai.drivers.sql.query_tables import Tables
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     ConfigurationError,
     ConflictError,

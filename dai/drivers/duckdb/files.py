@@ -28,10 +28,11 @@ import pyarrow.parquet as parquet
 from duckdb import DuckDBPyConnection
 from sqlalchemy.engine import make_url
 
-from dai.drivers import DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import DriverOptions, Session
 from dai.drivers.duckdb.driver import DuckDB
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError, DataError, DeniedError, NotFoundError, StatementError
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation

@@ -7,8 +7,8 @@ import contextlib
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from dai.drivers import Column, ForeignKey, Index, TableInfo
 from dai.drivers.generic.types import arrow_name
+from dai.drivers.tables import Column, ForeignKey, Index, TableInfo
 
 
 def table_info(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:

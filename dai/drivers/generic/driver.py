@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
-from dai.drivers import DRIVERS, CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import DRIVERS, CallResult, DriverOptions, Session
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
@@ -33,6 +33,7 @@ from dai.drivers.generic.types import Kind, array, choose, sql_type
 from dai.drivers.sql.ddl import like, matched
 from dai.drivers.sql.lexer import Style, bind_markers, check_count, keyword, single_query
 from dai.drivers.sql.syntax import STANDARD, Syntax
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,

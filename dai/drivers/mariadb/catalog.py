@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.mariadb.literals import literal
 from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import kind
 from dai.drivers.sql import suggestions
 from dai.drivers.sql.ddl import like, quoted
 from dai.drivers.sql.lexer import tokens
+from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import NotFoundError, StatementError
 from dai.plugins import nearest
 

@@ -22,7 +22,7 @@ from MySQLdb.constants import CLIENT, FLAG
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import CallResult, DriverOptions, Session
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
@@ -40,6 +40,7 @@ from dai.drivers.mariadb.wire import Answer, readable, reset
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
 from dai.drivers.sql.query_tables import Tables, preceded
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     ConfigurationError,
     DaiError,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 
-from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.postgresql.read import Descriptions
 from dai.drivers.postgresql.types import NUMERIC, Wanted, decimal_bounds
 from dai.drivers.postgresql.wire import Parameters, one_round_trip
+from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 from dai.streams.stream import PRECISION, TYPE_NAME

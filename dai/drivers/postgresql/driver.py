@@ -22,7 +22,7 @@ import adbc_driver_postgresql  # type: ignore[import-untyped]
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Limit, Pool
 from dai.drivers.postgresql.bulk import bulk
@@ -46,6 +46,7 @@ from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked
 from dai.drivers.sql.suggestions import meant
 from dai.drivers.statements import traced
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from dai.drivers.sql.origins import Named, Words, selection
+from dai.drivers.sql.syntax import Syntax
+from dai.drivers.tables import Column, TableInfo
 from dai.errors import DaiError
 from dai.streams.meaning import NOTHING, Meaning
-
-if TYPE_CHECKING:
-    from dai.drivers import Column, Driver, TableInfo
 
 CURRENT_SECONDS = 60.0
 AGAIN_SECONDS = 10.0
@@ -51,11 +50,22 @@ class _Table(NamedTuple):
     columns: Mapping[str, Meaning]
 
 
+class Described(Protocol):
+    """What is asked of a driver."""
+
+    syntax: Syntax
+
+    @property
+    def comments(self) -> bool: ...
+
+    def described(self, pattern: str = "%") -> tuple[TableInfo, ...]: ...
+
+
 class Meanings:
     """Of one driver's database. Thread-safe. ``configured`` counts more than ``annotated``, and that more than the
     database's comments; both are by ``table.column`` or ``schema.table.column``."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Described) -> None:
         self._driver = driver
         self.configured: Mapping[str, Meaning] = {}
         self._annotated: Mapping[str, Meaning] = {}
@@ -109,7 +119,7 @@ class Meanings:
         named = [*zip(selected.tables, tables, strict=True)]
 
         def meant(schema: pa.Schema) -> pa.Schema:
-            meanings = _found(selected.items, named, schema.names)
+            meanings = _meanings_of(selected.items, named, schema.names)
             return schema if meanings is None else with_meanings(schema, meanings)
 
         return meant
@@ -168,7 +178,7 @@ class Meanings:
 _Tables = Sequence[tuple[Named | None, _Table | None]]
 
 
-def _found(items: Sequence[Words], tables: _Tables, names: Sequence[str]) -> list[Meaning | None] | None:
+def _meanings_of(items: Sequence[Words], tables: _Tables, names: Sequence[str]) -> list[Meaning | None] | None:
     """What each of the columns means; None where nobody knows which is which."""
     meanings: list[Meaning | None] = []
     for item in items:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.connections.rows import FIRST_ROWS, columns_of
 from dai.drivers.sql.collations import declared
 from dai.drivers.sql.ddl import like, quoted
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import choose, declared_type, type_name
+from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import DataError, NotFoundError
 from dai.plugins import nearest
 

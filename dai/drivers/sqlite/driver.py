@@ -28,7 +28,7 @@ import pyarrow as pa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import CallResult, DriverOptions, Session
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
@@ -42,6 +42,7 @@ from dai.drivers.sql.suggestions import meant
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
     ConfigurationError,

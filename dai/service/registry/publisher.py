@@ -22,8 +22,8 @@ import dai
 from dai.client.http.transport import Options
 from dai.client.registry import RegistryClient
 from dai.config import Config
-from dai.drivers import TableInfo
 from dai.drivers.sql.meanings import meaning
+from dai.drivers.tables import TableInfo
 from dai.errors import CancelledError, DaiError, NotFoundError
 from dai.perform.activity import ACTIVITIES
 from dai.service.registry.entries import EVALUATOR, MEANING

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dai.client import Options
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError, UnreachableError
 from dai.replicas.client import Attributes, Locations, ReplicaClient, TableTarget
 from dai.replicas.following import IndexClient

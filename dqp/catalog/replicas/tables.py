@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dai.drivers import TableInfo
+from dai.drivers.tables import TableInfo
 from dai.plugins import nearest
 from dqp.algebra.table import DEFAULT_SCHEMAS, Replica
 from dqp.catalog.reflection import Reflected, Reflection

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import NO_TABLES, Driver, Statistics, TableInfo
+from dai.drivers import NO_TABLES, Driver
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError, DeniedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from dai.client import Options, Service, parted
 from dai.client.service import Resource
-from dai.drivers import NO_TABLES, Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers import NO_TABLES
+from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.errors import ConfigurationError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

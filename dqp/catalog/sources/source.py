@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import NO_TABLES, Statistics, TableInfo
+from dai.drivers import NO_TABLES
+from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DeniedError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from dai.drivers import TableInfo
 from dai.drivers.sql.ddl import quoted, quoted_table
 from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
+from dai.drivers.tables import TableInfo
 from dai.drivers.virtual import WithoutTables
 from dai.errors import ParameterError, RequestError
 from dai.perform.activities.sql.statements import NOT_XML, counted
