@@ -108,3 +108,11 @@ def test_decimals_in_rows(service: Background) -> None:
     job = dai.connect(f"{service.url}/duck").submit("select 1.50::decimal(5,2) as d")
     assert job.rows() == job.rows() == [(Decimal("1.50"),)]
     assert job.head(0).num_rows == 0
+
+
+def test_files(made: Callable[[], Tabular], tmp_path: Path) -> None:
+    size = made().save(tmp_path / "rows.parquet")
+    assert (tmp_path / "rows.parquet").stat().st_size == size
+    assert plain(duckdb.sql(f"select * from '{tmp_path}/rows.parquet'").fetchall()) == EXPECTED
+    made().save(tmp_path / "rows.csv.gz")
+    assert plain(duckdb.sql(f"select * from '{tmp_path}/rows.csv.gz'").fetchall()) == EXPECTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,17 @@ class Tabular(ABC):
     def pl(self, *, exact: bool = False) -> Any:
         """``to_polars``."""
         return self.to_polars(exact=exact)
+
+    def save(self, path: str | os.PathLike[str], form: str | None = None) -> int:
+        """Write a file in the form that its suffix says (``.csv``, ``.parquet``, ``.arrow``, ``.json``, ``.xml``, each
+        with ``.gz`` or ``.zst`` behind it, too), or in ``form``; without either, Arrow. Gives the number of its bytes.
+        The file appears under its name when it is whole."""
+        from dai.client.results.files import meant, written
+        from dai.formats import format_named
+
+        form, coding = meant(path, form)
+        with self.stream() as stream:
+            return written(path, (block.data for block in format_named(form or "arrow").encode(stream)), coding)
 
     def rows(self) -> list[Row]:
         """All rows as Python values, with ``decimal.Decimal``; asked for again, the same ones."""
