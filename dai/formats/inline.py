@@ -87,14 +87,15 @@ def _too_large(most: int) -> TooLargeError:
 
 def _check_plain(data: bytes) -> None:
     try:
-        reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-        for field in pa.ipc.read_schema(reader.read_next_message()):
+        # not pa.ipc.read_schema, which takes any message for a schema and reads memory that is not there
+        for field in pa.ipc.open_stream(data).schema:
             if not any(fits(field.type) for fits in _PLAIN):
                 raise DataError(
                     f"The column {field.name!r} is a {_short(field.type)}, which a query-scoped table cannot have.",
                     hint="Send numbers, dates, times and texts, without dictionaries, run ends and views.",
                     column=field.name,
                 )
+        reader = pa.ipc.MessageReader.open_stream(data)
         while True:
             message = reader.read_next_message()
             if message.type == "record batch" and _is_compressed(message):

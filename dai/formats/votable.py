@@ -12,7 +12,6 @@ another cell than an empty text (``<TD></TD>``). Of other documents the first ta
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -108,7 +107,7 @@ class VOTable:
                 return _foreign(data, source, close)
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(own[1], validate=True)))
             return Stream(schema, _own(rest, source, schema), close)
-        except (pa.ArrowException, binascii.Error) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             close()
             raise DataError(f"The Arrow schema of the VOTable cannot be read: {error}.") from error
         except BaseException:
@@ -189,7 +188,10 @@ def _own(rest: bytes, source: Iterator[bytes], schema: pa.Schema) -> Iterator[pa
 
 
 def _batch(data: bytes, schema: pa.Schema, row: int) -> pa.RecordBatch:
-    text = data.decode().replace("<TD/>", "<TD>\0</TD>")  # no text in XML has the character
+    try:
+        text = data.decode().replace("<TD/>", "<TD>\0</TD>")  # no text in XML has the character
+    except UnicodeDecodeError as error:
+        raise DataError(f"The VOTable is no UTF-8 from row {row:,} on.") from error
     count = text.count("</TR>\n")
     if not len(schema):
         return no_columns(count, schema)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 import dai
 from dai.api.routes import queries
 from dai.client import documents as d
-from dai.errors import DataError, ParameterError, TooLargeError
+from dai.errors import DaiError, DataError, ParameterError, TooLargeError
 from dai.formats.inline import table_of, tables_of, text_of
 from tests.api.conftest import Serve
 
@@ -185,6 +186,25 @@ def test_types_that_may_be_much_larger_in_memory_are_refused_undecoded(client: h
     answer = ask(client, {"given": text}, "select 1 as one")
     assert answer.status_code == 400
     assert answer.json()["column"] == "a"
+
+
+def test_no_damage_ends_the_process() -> None:
+    """The first message was taken for a schema whatever it was, and memory read that is not there: whoever might ask a
+    query could end the service."""
+    whole = bytearray(base64.b64decode(written(pa.array([1, 2]))))
+    assert whole[29] == 1  # the kind of the message: a schema
+    whole[29] = 127
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            for at in range(30, len(whole)):
+                with suppress(DaiError):
+                    table_of(base64.b64encode(whole[:at] + b"\xff" + whole[at + 1 :]).decode(), 1 << 20)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_rows_without_bytes_are_counted(client: httpx.Client) -> None:

@@ -1,7 +1,9 @@
 """VOTable as others read and write it."""
 
+import base64
 import io
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -137,3 +139,14 @@ def test_a_document_of_another_program() -> None:
 def test_what_cannot_be_read_says_why(document: str, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         VOTABLE.decode([document.encode()]).table()
+
+
+def test_what_is_no_utf8_and_no_schema() -> None:
+    """What begins as our own encoder writes it, and is damaged."""
+    whole = written(Stream.of(pa.table({"s": ["abcdefgh"]})))
+    own = re.search(rb"arrow-schema ([A-Za-z0-9+/=]+)", whole)
+    assert own is not None
+    batch = base64.b64encode(pa.record_batch({"a": [1]}).serialize().to_pybytes())
+    for damaged in (whole.replace(b"abcdefgh", b"abc\xffefgh"), whole.replace(own[1], batch)):
+        with pytest.raises(DataError):
+            VOTABLE.decode([damaged]).table()
