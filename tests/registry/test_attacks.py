@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from dqp.catalog.found.conditions import query_of
+from dqp.catalog.discovery.conditions import query_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
