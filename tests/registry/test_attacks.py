@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from dqp.catalog.discovery.conditions import query_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +35,7 @@ from dai.service.registry.rdf.triples import oxigraph, quads
 from dai.service.registry.sparql.process import OF_ONE
 from dai.service.registry.sparql.worker import Triples
 from dai.service.registry.uddi.finding import _like
+from dqp.catalog.discovery.conditions import query_of
 from tests.registry.conftest import LABEL, Known, publish, service
 
 pytestmark = pytest.mark.server
