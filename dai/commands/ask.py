@@ -22,8 +22,10 @@ and null are taken as such, with -p [1, 2] as a list; "quoted" and anything else
 def add(commands: Any) -> None:
     query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
     query.add_argument("resource", help="its address, or its name at --server")
-    query.add_argument("sql")
-    query.add_argument("parameters", nargs="*", default=[], metavar="parameter", type=_parameter)
+    query.add_argument("sql", help="the statement; it only reads")
+    query.add_argument(
+        "parameters", nargs="*", default=[], metavar="parameter", type=_parameter, help="the value of the next ?"
+    )
     query.add_argument(
         "-p",
         dest="named",

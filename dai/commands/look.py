@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     resources.set_defaults(run=run_resources)
 
     jobs = commands.add_parser("jobs", help="the jobs of a service; or one: follow, fetch, abort, destroy")
-    jobs.add_argument("id", nargs="?")
+    jobs.add_argument("id", nargs="?", help="of one job; without it all are listed")
     action = jobs.add_mutually_exclusive_group()
     action.add_argument("--wait", action="store_true", help="until it has ended; after Ctrl-C it goes on")
     action.add_argument("--result", nargs="?", const="", metavar="NAME", help="fetch its result (in --format)")
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     jobs.set_defaults(run=run_jobs)
 
     find = commands.add_parser("find", help="what fits a text best in a registry, with the reasons")
-    find.add_argument("text", nargs="?")
+    find.add_argument("text", nargs="?", help="words of what is looked for")
     for name, what in (("unit", "mJy"), ("ucd", "phot.flux"), ("quantity", "a kind of quantity")):
         find.add_argument(f"--{name}", help=f"of a column: {what}")
     find.add_argument("--kind", help="service, table …; without it all")
