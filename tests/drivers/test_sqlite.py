@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def short_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.drivers.sqlite.driver._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("dai.drivers.sqlite.connection._LOCK_SECONDS", 0.2)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import tempfile
 import time
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import filterfalse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -35,54 +34,24 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import FIRST_ROWS, batches, columns_of, field
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, check_count, single_query, tokens
-from dai.drivers.sql.positions import of_name, of_only_token
+from dai.drivers.sql.lexer import bind_markers, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
-from dai.drivers.sql.suggestions import meant
 from dai.drivers.sqlite import catalog as schema_of
+from dai.drivers.sqlite.connection import Connection
+from dai.drivers.sqlite.errors import name_of, translated
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
-    BusyError,
     ConfigurationError,
     DatabaseUnavailableError,
-    DataError,
     NotAQueryError,
     ParameterError,
-    StatementError,
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
-_READS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_NEVER = {
-    sqlite3.SQLITE_ATTACH,
-    sqlite3.SQLITE_DETACH,
-    sqlite3.SQLITE_PRAGMA,
-    sqlite3.SQLITE_TRANSACTION,
-    sqlite3.SQLITE_SAVEPOINT,
-}
-_TEMPORARY = {
-    sqlite3.SQLITE_CREATE_TEMP_INDEX,
-    sqlite3.SQLITE_CREATE_TEMP_TABLE,
-    sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
-    sqlite3.SQLITE_CREATE_TEMP_VIEW,
-}
-"""What stays on the connection alone."""
-_READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
-"""What table-valued functions like ``pragma_table_info('t')`` come down to."""
-_FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
-_TELLING = {"sqlite_stmt"}
-"""Virtual tables that tell what others have asked."""
-_VALUE_BYTES = 1 << 27
-"""Of a text, a blob or a row: a few characters of a statement make as much as may be."""
-_LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
-_LOCK_SECONDS = 5.0
-"""How long SQLite itself waits for another user's lock."""
 _WAITED_FOR_SECONDS = 0.05
-_FEW_STEPS = 1_000_000
-"""Of SQLite's machine: some 20 ms."""
 _INSERT_ROWS = 10_000
 """Of a query-scoped table, put in at once."""
 
@@ -91,66 +60,7 @@ def _reserved(name: str) -> bool:
     return name.lower().startswith("sqlite_")
 
 
-class _Connection:
-    """``own`` statements are the driver's; all others are watched by the authorizer. ``used``: somebody's temporary
-    tables, views or triggers may be there, which the next user must not meet."""
-
-    def __init__(self, uri: str, read_only: bool) -> None:
-        self.read_only, self.own, self.used = read_only, True, False
-        self.raw = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCK_SECONDS, cached_statements=0
-        )
-        self.raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
-        try:
-            self.raw.execute("PRAGMA foreign_keys = ON")
-            if not read_only and self.raw.execute("PRAGMA page_count").fetchone() == (0,):
-                self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
-        except BaseException:
-            self.raw.close()
-            raise
-        self.own = False
-        self.raw.set_authorizer(self._authorize)
-
-    def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
-        if self.own:
-            return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FILE_FUNCTIONS:
-            return sqlite3.SQLITE_DENY
-        if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
-            return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_READ and str(first).lower() in _TELLING:
-            return sqlite3.SQLITE_DENY
-        self.used |= action in _TEMPORARY
-        allowed = action in _READS if self.read_only else action not in _NEVER
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """A statement of the driver's own."""
-        with self.owning():
-            return self.raw.execute(sql, parameters).fetchall()
-
-    def shortly(self, sql: str) -> list[tuple[Any, ...]] | None:
-        """The rows of a statement of the driver's own; None where it takes more steps than are few, or its rows cannot
-        be read."""
-        self.raw.set_progress_handler(lambda: True, _FEW_STEPS)
-        try:
-            return self.run(sql)
-        except sqlite3.Error:
-            return None
-        finally:
-            self.raw.set_progress_handler(None, 0)
-
-    @contextmanager
-    def owning(self) -> Iterator[None]:
-        """All statements are the driver's own."""
-        before, self.own = self.own, True
-        try:
-            yield
-        finally:
-            self.own = before
-
-
-class SQLite(PooledDriver[_Connection]):
+class SQLite(PooledDriver[Connection]):
     """``Driver`` over the standard library's sqlite3. Queries have connections that are open for reading only;
     ``temporary`` is the directory of a database in memory, removed when the driver is closed."""
 
@@ -220,11 +130,11 @@ class SQLite(PooledDriver[_Connection]):
 
     # Connections
 
-    def _pool_for(self, *, read_only: bool) -> Pool[_Connection]:
-        def connect() -> _Connection:
+    def _pool_for(self, *, read_only: bool) -> Pool[Connection]:
+        def connect() -> Connection:
             mode = "ro" if read_only else "rwc"
             try:
-                return _Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
+                return Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
             except sqlite3.Error as error:
                 if not self._path.exists():
                     raise DatabaseUnavailableError(
@@ -241,10 +151,10 @@ class SQLite(PooledDriver[_Connection]):
             interrupt=lambda connection: connection.raw.interrupt(),
         )
 
-    def _pool_of(self, connection: _Connection) -> Pool[_Connection]:
+    def _pool_of(self, connection: Connection) -> Pool[Connection]:
         return self._readers if connection.read_only else self._pool
 
-    def _take(self, cancellation: Cancellation, *, read_only: bool) -> _Connection:
+    def _take(self, cancellation: Cancellation, *, read_only: bool) -> Connection:
         if not read_only:
             return self._pool.take(cancellation)
         if self._temporary is not None and not self._path.exists():
@@ -263,16 +173,16 @@ class SQLite(PooledDriver[_Connection]):
         finally:
             self._release(connection, False)
 
-    def _session(self, connection: _Connection, cancellation: Cancellation) -> _Session:
+    def _session(self, connection: Connection, cancellation: Cancellation) -> _Session:
         return _Session(self, connection, cancellation)
 
-    def _begin_query(self, connection: _Connection, cancellation: Cancellation) -> None:
+    def _begin_query(self, connection: Connection, cancellation: Cancellation) -> None:
         """A query is a transaction of its own."""
 
     def takes_tables(self) -> bool:
         return True
 
-    def _add_tables(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
+    def _add_tables(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
         """Temporary tables of the connection's own: the database itself is open for reading only."""
         if reserved := next(filter(_reserved, tables), None):
             raise ParameterError(
@@ -285,7 +195,7 @@ class SQLite(PooledDriver[_Connection]):
             definition = create_table(name, table.schema, self.syntax).removeprefix("CREATE TABLE")
             types = {each.name: column_type(each, self.syntax) for each in table.schema}
             statement = f"INSERT INTO temp.{quoted(name, self.syntax)} VALUES ({', '.join('?' * len(types))})"
-            with self._translated(connection), connection.owning():
+            with translated(connection, self._path), connection.owning():
                 connection.raw.execute(f"CREATE TEMP TABLE{definition}")
                 connection.raw.execute("BEGIN")
                 for batch in table.to_batches(_INSERT_ROWS):
@@ -294,24 +204,24 @@ class SQLite(PooledDriver[_Connection]):
                     session.insert(statement, zip(*values, strict=True))
                 connection.raw.execute("COMMIT")
 
-    def _forget(self, connection: _Connection, names: Sequence[str]) -> None:
+    def _forget(self, connection: Connection, names: Sequence[str]) -> None:
         if connection.raw.in_transaction:
             connection.run("ROLLBACK")
         for name in filterfalse(_reserved, names):
             connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.syntax)}")
 
-    def _release(self, connection: _Connection, broken: bool) -> None:
+    def _release(self, connection: Connection, broken: bool) -> None:
         pool = self._pool_of(connection)
         (pool.discard if broken or connection.used else pool.give_back)(connection)
 
-    def _abandon(self, connection: _Connection, cancellation: Cancellation) -> None:
+    def _abandon(self, connection: Connection, cancellation: Cancellation) -> None:
         self._release(connection, True)  # closing rolls back
 
     @contextmanager
-    def _reading(self) -> Iterator[_Connection]:
+    def _reading(self) -> Iterator[Connection]:
         connection = self._take(Cancellation(), read_only=True)
         try:
-            with self._translated(connection):
+            with translated(connection, self._path):
                 yield connection
         except BaseException:
             self._release(connection, True)
@@ -322,12 +232,12 @@ class SQLite(PooledDriver[_Connection]):
 
     def stream(
         self,
-        connection: _Connection,
+        connection: Connection,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Release[_Connection],
+        release: Release[Connection],
     ) -> Stream:
         query = single_query(sql, self.syntax)
         bound = bound_row(parameters)
@@ -338,12 +248,12 @@ class SQLite(PooledDriver[_Connection]):
         def fetch(rows: int) -> list[tuple[Any, ...]]:
             nonlocal failed
             failed = True
-            with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
+            with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt):
                 batch = cursor.fetchmany(rows)
             failed = False
             return batch
 
-        with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
+        with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt):
             declared = _declared(connection, query)
             cursor.execute(text, bound)
             if cursor.description is None:
@@ -370,49 +280,8 @@ class SQLite(PooledDriver[_Connection]):
         portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
         return Stream(schema, portions, close)
 
-    @contextmanager
-    def _translated(self, connection: _Connection, sql: str | None = None) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            self._raise(error, connection, sql)
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise ParameterError("A parameter does not fit: integers have 64 bits, text is Unicode.") from error
 
-    def _raise(self, error: sqlite3.Error, connection: _Connection, sql: str | None) -> NoReturn:
-        code, text = _name(error), str(error)
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise BusyError("The database is locked by another user.", hint="Try again later.") from error
-        if code.startswith(_LOST):
-            hint = None
-            if code.startswith("SQLITE_NOTADB"):
-                with self._path.open("rb") as file:
-                    other = file.read(12)[8:] == b"DUCK"
-                hint = "It is one of DuckDB: write duckdb:///…" if other else "Name a file of SQLite."
-            raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.", hint=hint) from error
-        if "decode to UTF-8" in text:
-            column = text.split("'")[1] if "'" in text else "?"
-            raise DataError(
-                f"Column {column!r} holds text that is not UTF-8.",
-                hint=f'Select CAST("{column}" AS BLOB) to get its bytes.',
-                column=column,
-            ) from error
-        if code in ("SQLITE_AUTH", "SQLITE_READONLY") or "prohibited" in text:
-            raise StatementError(
-                "The statement is not allowed here: it would reach other files, settings or transactions, or change "
-                "something in a query.",
-                sql=sql,
-            ) from error
-        if counts := re.search(r"uses (\d+), and there are (\d+) supplied", text):
-            check_count(int(counts.group(1)), int(counts.group(2)))
-        if "binding" in text.lower():
-            raise ParameterError(f"{text}") from error
-        position, hint = (None, None) if sql is None else _place(text, sql, connection)
-        sqlstate = "23000" if code.startswith("SQLITE_CONSTRAINT") else None
-        raise StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
-
-
-class _Session(PooledSession[_Connection]):
+class _Session(PooledSession[Connection]):
     _driver: SQLite
 
     def begin(self, *, read_only: bool) -> None:
@@ -424,14 +293,14 @@ class _Session(PooledSession[_Connection]):
     def _patiently(self, statement: str) -> None:
         """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
         until = time.monotonic() + self._driver._options.pool_wait
-        with self._driver._translated(self.connection):
+        with translated(self.connection, self._driver._path):
             while True:
                 self._cancellation.check()
                 try:
                     self.connection.run(statement)
                     return
                 except sqlite3.OperationalError as error:
-                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
+                    if not name_of(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
                         raise
                 time.sleep(_WAITED_FOR_SECONDS)
 
@@ -449,7 +318,7 @@ class _Session(PooledSession[_Connection]):
         self.finish()
         raw = self.connection.raw
         with (
-            self._driver._translated(self.connection, sql),
+            translated(self.connection, self._driver._path, sql),
             interruptible(self._cancellation, raw.interrupt),
             contextlib.closing(raw.cursor()) as cursor,
         ):
@@ -463,7 +332,7 @@ def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) ->
     return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
 
 
-def _declared(connection: _Connection, query: str) -> list[str]:
+def _declared(connection: Connection, query: str) -> list[str]:
     """The declared types of a query's columns, which only a view of it tells. A view takes no parameters: NULL stands
     for them. Empty for what cannot be a view (EXPLAIN)."""
     parts, at = [], 0
@@ -484,26 +353,3 @@ def _declared(connection: _Connection, query: str) -> list[str]:
         return []
     finally:
         connection.run("DROP VIEW temp.dai_query")
-
-
-def _name(error: sqlite3.Error) -> str:
-    return str(getattr(error, "sqlite_errorname", ""))
-
-
-def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, str | None]:
-    """Position and hint that follow from SQLite's message."""
-    what, _, name = text.partition(": ")
-    if what.startswith('near "'):
-        return of_only_token(sql, what[6:].rstrip('"'), SYNTAX), None
-    known: list[str] = []
-    with contextlib.suppress(sqlite3.Error):
-        if what == "no such table":
-            known = schema_of.names(connection.run)
-        elif what == "no such column":
-            known = schema_of.column_names(connection.run)
-        elif what == "no such function":
-            known = schema_of.function_names(connection.run)
-    if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
-        hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
-        return of_name(sql, name, SYNTAX), hint
-    return None, None

@@ -1,0 +1,87 @@
+"""Errors of SQLite as errors of ``dai.errors``, with the place and a hint."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from dai.drivers.sql.lexer import check_count
+from dai.drivers.sql.positions import of_name, of_only_token
+from dai.drivers.sql.suggestions import meant
+from dai.drivers.sqlite import catalog
+from dai.drivers.sqlite.connection import Connection
+from dai.drivers.sqlite.syntax import SYNTAX
+from dai.errors import BusyError, DatabaseUnavailableError, DataError, ParameterError, StatementError
+
+_LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
+
+
+@contextmanager
+def translated(connection: Connection, path: Path, sql: str | None = None) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        _raise(error, connection, path, sql)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise ParameterError("A parameter does not fit: integers have 64 bits, text is Unicode.") from error
+
+
+def _raise(error: sqlite3.Error, connection: Connection, path: Path, sql: str | None) -> NoReturn:
+    code, text = name_of(error), str(error)
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        raise BusyError("The database is locked by another user.", hint="Try again later.") from error
+    if code.startswith(_LOST):
+        hint = None
+        if code.startswith("SQLITE_NOTADB"):
+            with path.open("rb") as file:
+                other = file.read(12)[8:] == b"DUCK"
+            hint = "It is one of DuckDB: write duckdb:///…" if other else "Name a file of SQLite."
+        raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.", hint=hint) from error
+    if "decode to UTF-8" in text:
+        column = text.split("'")[1] if "'" in text else "?"
+        raise DataError(
+            f"Column {column!r} holds text that is not UTF-8.",
+            hint=f'Select CAST("{column}" AS BLOB) to get its bytes.',
+            column=column,
+        ) from error
+    if code in ("SQLITE_AUTH", "SQLITE_READONLY") or "prohibited" in text:
+        raise StatementError(
+            "The statement is not allowed here: it would reach other files, settings or transactions, or change "
+            "something in a query.",
+            sql=sql,
+        ) from error
+    if counts := re.search(r"uses (\d+), and there are (\d+) supplied", text):
+        check_count(int(counts.group(1)), int(counts.group(2)))
+    if "binding" in text.lower():
+        raise ParameterError(f"{text}") from error
+    position, hint = (None, None) if sql is None else _place(text, sql, connection)
+    sqlstate = "23000" if code.startswith("SQLITE_CONSTRAINT") else None
+    raise StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
+
+
+def name_of(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", ""))
+
+
+def _place(text: str, sql: str, connection: Connection) -> tuple[int | None, str | None]:
+    """Position and hint that follow from SQLite's message."""
+    what, _, name = text.partition(": ")
+    if what.startswith('near "'):
+        return of_only_token(sql, what[6:].rstrip('"'), SYNTAX), None
+    known: list[str] = []
+    with contextlib.suppress(sqlite3.Error):
+        if what == "no such table":
+            known = catalog.names(connection.run)
+        elif what == "no such column":
+            known = catalog.column_names(connection.run)
+        elif what == "no such function":
+            known = catalog.function_names(connection.run)
+    if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
+        hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
+        return of_name(sql, name, SYNTAX), hint
+    return None, None
