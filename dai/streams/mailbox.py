@@ -344,7 +344,7 @@ class Mailbox:
         may be made while the reader has these. Acknowledges and raises as ``poll`` does."""
         if (capacity := behind + count + ahead) > self.capacity:
             with self._changed:
-                self.capacity, self._wanted_bytes = capacity, 2 * size
+                self.capacity, self._wanted_bytes = capacity, (3 if behind else 2) * size
                 self._changed.notify_all()
         first = self.poll(number, behind)
         if isinstance(first, Pending):

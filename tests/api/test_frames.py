@@ -15,6 +15,7 @@ import pytest
 import dai
 from dai.api.server.serve import Background
 from dai.client import Resource
+from dai.client.streams import pull
 from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, context_of, format_of, read
@@ -296,6 +297,28 @@ def test_the_client_reads_frames_by_itself(
         if document == ARROW:
             assert [each.num_rows for each in batches] == [10] * (25 - start), "block by block"
         assert len(kinds) < 25 or document == CSV
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW])
+def test_behind_a_full_answer_the_next_one_is_on_its_way(
+    book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "REQUEST_BYTES", 2000)
+    with book_resource.session() as session:
+        book_resource.perform(document, session=session.id, blocksize=10).check()
+        pulling = session.pull("out")
+        batches = iter(pulling.result())
+        numbers = next(batches).column("i").to_pylist()
+        ahead = pulling._ahead
+        assert ahead is not None
+        assert ahead.result().blocks
+        # what is being decoded is not acknowledged by that
+        address = f"{session.stream_path('out')}/blocks/{pulling.next - 1}"
+        with book_resource.service.transport.send("GET", address).body as body:
+            assert body.read_all()
+        for batch in batches:
+            numbers += batch.column("i").to_pylist()
+        assert numbers == list(range(250))
 
 
 def test_the_client_pulls_documents_where_it_is_told_how_many(book_resource: Resource) -> None:

@@ -2,8 +2,9 @@
 
 Read as a result, a stream comes in frames (``dai.formats.frames``): its static part once, then tuples alone, with
 checksums, and compressed where the service is on another machine. As many blocks a request as are there and fit into
-``REQUEST_BYTES``: of small blocks the time between requests is most of the time. Where the last block is said to be the
-last, nobody asks for one after it before something else is asked of the session.
+``REQUEST_BYTES``: of small blocks the time between requests is most of the time. Behind a full answer the next one is
+on its way while that is decoded. Where the last block is said to be the last, nobody asks for one after it before
+something else is asked of the session.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dai.formats import frames
 
 HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
-REQUEST_BYTES = 1 << 20
+REQUEST_BYTES = 1 << 21
 MOST_BLOCKS = 256
 """Of one request, where nobody says how many."""
 DEEP_BLOCKS = 8
@@ -58,6 +59,7 @@ class Pull(Pieces):
         self._static: bytes | None = None
         self._ready = deque[bytes | memoryview]()
         self._asked: deque[Future[_Answer]] = deque()
+        self._ahead: Future[_Answer] | None = None
         self._threads: ThreadPoolExecutor | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -66,6 +68,7 @@ class Pull(Pieces):
 
     def block(self) -> bytes | None:
         """The next block (``count`` of them, joined), None after the last one. Raises the producer's error."""
+        self._ahead = None  # it brings frames
         answer = self._answer(self._count or 1, {"Accept": _DOCUMENTS}, deep=True)
         return None if answer is None else answer.data
 
@@ -87,7 +90,7 @@ class Pull(Pieces):
         asked = frames.Asked(self._contexts.latest, self._transport.compresses)
         deep = asked.context is not None  # else the first block of each answer would be a whole document
         size = REQUEST_BYTES if self._count is None else None
-        answer = self._answer(self._count or MOST_BLOCKS, {"Accept": f"{asked}, */*;q=0.5"}, deep=deep, size=size)
+        answer = self._answer(self._count or MOST_BLOCKS, {"Accept": _frames(asked)}, deep=deep, size=size)
         if answer is None:
             if self._static is not None:
                 self._ready.append(frames.tail_of(self._static))
@@ -108,6 +111,11 @@ class Pull(Pieces):
                 self._ready.append(tuples)
         if self._ended and self._static is not None:
             self._ready.append(frames.tail_of(self._static))
+        elif size is not None and self._depth == 1 and len(answer.data) >= size // 2:
+            # those that are being decoded can be asked for again
+            path = self._blocks(MOST_BLOCKS, size, len(received))
+            said = frames.Asked(self._contexts.latest, asked.compressed)
+            self._ahead = self._in_thread(1, path, {"Accept": _frames(said)})
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
         try:
@@ -123,19 +131,17 @@ class Pull(Pieces):
         after the last one. ``deep``: with so many requests on their way as were asked for; each leaves those before it
         unacknowledged, so that what is lost on the way can be asked for."""
         depth = self._depth if deep else 1
-        query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "")
-        if size is not None:
-            query += f"&linger={LINGER}&size={size}"
-        if depth > 1:
-            query += f"&behind={(depth - 1) * count}"
         while not self._ended:
-            if depth == 1:
-                answer = self._fetched(f"{self._path}/blocks/{self.next}{query}", headers)
+            if self._ahead is not None:
+                wait([self._ahead])
+                ahead, self._ahead = self._ahead, None
+                answer = ahead.result()
+            elif depth == 1:
+                answer = self._fetched(self._blocks(count, size), headers)
             else:
                 while len(self._asked) < depth:
-                    path = f"{self._path}/blocks/{self.next + len(self._asked) * count}{query}"
-                    self._threads = self._threads or ThreadPoolExecutor(depth, "pull")
-                    self._asked.append(self._threads.submit(self._fetched, path, headers))
+                    path = self._blocks(count, size, (depth - 1) * count, len(self._asked) * count)
+                    self._asked.append(self._in_thread(depth, path, headers))
                 answer = self._asked.popleft().result()
                 if answer.blocks != count:  # those on their way ask for others than come next
                     self._forget()
@@ -150,6 +156,19 @@ class Pull(Pieces):
                     self._owing(self._acknowledge)
                 return answer
         return None
+
+    def _blocks(self, count: int, size: int | None, behind: int = 0, after: int = 0) -> str:
+        """The address of so many blocks, from so many ``after`` the next one on."""
+        query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "")
+        if size is not None:
+            query += f"&linger={LINGER}&size={size}"
+        if behind:
+            query += f"&behind={behind}"
+        return f"{self._path}/blocks/{self.next + after}{query}"
+
+    def _in_thread(self, threads: int, path: str, headers: dict[str, str]) -> Future[_Answer]:
+        self._threads = self._threads or ThreadPoolExecutor(threads, "pull")
+        return self._threads.submit(self._fetched, path, headers)
 
     def _acknowledge(self) -> None:
         self._fetched(f"{self._path}/blocks/{self.next}", {})
@@ -182,6 +201,10 @@ class _Answer:
     media_type: str
     data: bytes
     last: bool
+
+
+def _frames(asked: frames.Asked) -> str:
+    return f"{asked}, */*;q=0.5"
 
 
 _DOCUMENTS = "application/vnd.apache.arrow.stream, application/vnd.webrowset+xml, */*;q=0.5"
