@@ -190,7 +190,18 @@ def test_every_number_has_bounds(section: str, key: str, value: float) -> None:
 def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> None:
     """Fields without ``POSITIVE``: 0 is no limit, nobody waits, or any free port."""
     document = {section: {"a": {"url": "sqlite://", key: 0}} if section == "resources" else {key: 0}}
-    may_be_zero = {"port", "grace", "pool_wait", "connect_wait", "queue", "job_queue", "sessions", "rows", "bytes"}
+    may_be_zero = {
+        "port",
+        "memory_bytes",
+        "grace",
+        "pool_wait",
+        "connect_wait",
+        "queue",
+        "job_queue",
+        "sessions",
+        "rows",
+        "bytes",
+    }
     if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes", "resource_jobs", "contexts_memory"}:
         config(document)
         return

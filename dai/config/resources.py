@@ -70,6 +70,7 @@ class ResourceConfig:
     pool_wait: float = field(default=30.0, metadata={"most": 1_000_000})
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
+    memory_bytes: int = field(default=0, metadata={"most": 1 << 50})
     policy: PolicyConfig | None = None
     columns: Mapping[str, ColumnConfig] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -54,7 +54,8 @@ class DriverOptions:
     seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched
     batch may be; ``idle``: seconds after which an unused connection is checked again before use. ``read_sockets``: many
     rows are read from the sockets of libpq and libmariadb, past these libraries, which is faster; else by them.
-    ``within``: the limit of all users of the same database together."""
+    ``within``: the limit of all users of the same database together. ``memory``: of a DuckDB, all queries together,
+    before they write into temporary files ("25%" of the machine's, or "NB"); empty: DuckDB's own limit, 80 %."""
 
     pool_size: int = 16
     pool_wait: float = 30.0
@@ -63,6 +64,7 @@ class DriverOptions:
     idle: float = 30.0
     read_sockets: bool = True
     within: Limit | None = None
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,6 +360,7 @@ def _driver(config: ResourceConfig, limits: Sequence[Limit | None] = (), user: D
         pool_wait=config.pool_wait,
         connect_wait=config.connect_wait,
         read_sockets=config.read_sockets,
+        memory=f"{config.memory_bytes}B" if config.memory_bytes else "25%",
     )
     if config.collections is not None:
         return Collections.connect(config.collections, options)

@@ -14,10 +14,13 @@ import pyarrow as pa
 import pytest
 
 from dai.client.results import frames
+from dai.config import parse
 from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.duckdb import driver as module
 from dai.drivers.tables import ColumnStatistics
-from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
+from dai.errors import DatabaseUnavailableError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.formats import FORMATS, format_named
+from dai.service.resources import Resources
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from tests.drivers.statements import table, update
@@ -251,3 +254,23 @@ def test_a_load_that_breaks_a_constraint_says_so(driver: Driver) -> None:
     assert table(driver, "SELECT count(*) FROM unique_ids").to_pylist() == [{"count_star()": 0}]
     rows = pa.table({"id": pa.array([1, 2], pa.int32())})
     assert driver.load("unique_ids", Stream.of(rows), cancellation=Cancellation()) == 2
+
+
+def test_a_query_has_no_more_memory_than_the_resource(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One query took 80 % of the machine's memory, and then 90 % of what was free on its disk."""
+    monkeypatch.setattr(module, "SPILL_BYTES", 20_000_000)
+    many = "select count(*) from (select distinct i, i * 2 as j from range(4_000_000) t(i))"
+    path = tmp_path / "small.duckdb"
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    resources = {
+        "duck": {"url": f"duckdb:///{path}", "memory_bytes": 60_000_000},
+        "files": {"files": {"t": str(tmp_path / "t.csv")}, "memory_bytes": 60_000_000},
+    }
+    duckdb.connect(str(path)).close()
+    service = Resources(parse({"resources": resources}, tmp_path, {}))
+    for name in ("duck", "files"):
+        driver = service.named(name).driver
+        with pytest.raises(LimitError, match="more memory"):
+            table(driver, many)
+        assert table(driver, "select 1 as one").num_rows == 1
+    service.close()

@@ -42,6 +42,7 @@ from dai.errors import (
     ConflictError,
     DatabaseUnavailableError,
     DataError,
+    LimitError,
     NotAQueryError,
     ParameterError,
     StatementError,
@@ -50,6 +51,8 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
+SPILL_BYTES = 16 << 30
+"""That queries of a database write into temporary files where its memory is limited."""
 _CONFIGURING = threading.Lock()
 """Drivers of one file share its settings, which are locked once."""
 _QUERIES = {StatementType.SELECT, StatementType.EXPLAIN}
@@ -91,7 +94,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def __init__(self, path: str, options: DriverOptions) -> None:
         super().__init__(options)
-        self._path = path
+        self._path, self._memory = path, options.memory
         self._root: DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._pool = Pool(
@@ -183,6 +186,9 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                 root.execute("SET GLOBAL TimeZone = 'UTC'")
             if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+                if self._memory:
+                    root.execute(f"SET GLOBAL memory_limit = '{self._memory}'")
+                    root.execute(f"SET GLOBAL max_temp_directory_size = '{SPILL_BYTES}B'")
                 root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
 
     def _check_file(self) -> None:
@@ -401,6 +407,11 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
             ) from error
         hint = "Name a file of DuckDB." if "not a valid DuckDB database" in text else None
         raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.", hint=hint) from error
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
+        raise LimitError(
+            "This query needs more memory and temporary disk space than DuckDB may have.",
+            hint="Sort, join or group fewer rows or columns, or ask who runs the service for more (memory_bytes).",
+        ) from error
     if isinstance(error, duckdb.PermissionException):
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
     if isinstance(error, duckdb.TransactionException) and "onflict" in text:

@@ -139,6 +139,7 @@ class Files(DuckDB):
         for setting in (
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
+            f"temp_directory = '{self._own.name}/spilled'",
             f"allowed_paths = {_listed(paths)}",
             "enable_external_access = false",
         ):
