@@ -12,6 +12,7 @@ import dai
 from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, replicas, run, tokens
 from dai.commands.output import UsageError
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
+from dai.plugins import nearest
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +36,9 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
     if not words:
         commands.print_help(sys.stderr)
         return USAGE
+    (known,) = [each.choices for each in commands._actions if isinstance(each, argparse._SubParsersAction)]
+    if not words[0].startswith("-") and words[0] not in known:
+        return _told(name, UsageError(f"There is no command {words[0]!r}.", hint=nearest(words[0], [*known])), USAGE)
     arguments = commands.parse_args(words)
     try:
         code: int = arguments.run(arguments)

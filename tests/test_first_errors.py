@@ -342,6 +342,36 @@ def test_addresses_that_are_none(field_service: str) -> None:
         lab.tables()
 
 
+def test_names_of_other_libraries(field_service: str) -> None:
+    resource = dai.connect(field_service)
+    for each, name, says in (
+        (resource, "sql", r"Write \.query\(sql\)"),
+        (resource, "tables", r"Write \.schema\(\)"),
+        (resource.query("select 1 as x"), "fetchdf", r"Write \.df\(\)"),
+        (resource.submit("select 1 as x"), "columns", r"Write \.arrow\(\)\.column_names"),
+    ):
+        with pytest.raises(AttributeError, match=says):
+            getattr(each, name)
+        assert not hasattr(each, "none")
+    with dqp.connect("field.db") as lab, pytest.raises(AttributeError, match=r"no 'query'\. Write sql\(…\)"):
+        lab.query("select 1")
+
+
+def test_names_on_the_command_line_that_are_nearly_right(
+    field_service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, says in (
+        (["querry", "a", "select 1"], "There is no command 'querry'.\n     Did you mean 'query'?"),
+        (["serve", "feild.db"], "Did you mean 'field.db'?"),
+        (["query", "select 1", "a", "--server", field_service], "the name of the resource stands first. Known: a."),
+        (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE: lower(name) LIKE"),
+    ):
+        assert main(words) in (1, 2)
+        assert says in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'lake\.duckdb'\?"):
+        dqp.connect("lakes.duckdb")
+
+
 def test_pandas_is_told_that_a_change_is_no_query(tmp_path: Path) -> None:
     config = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"a": {"url": "sqlite:///field.db"}}}
     with background(parse(config, tmp_path, {})) as service:

@@ -14,6 +14,7 @@ from dai.client.http.transport import Options, Reply, Transport
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
 from dai.client.results.choices import checked
+from dai.client.results.elsewhere import OF_RESOURCES, Elsewhere
 from dai.client.results.response import Response
 from dai.client.results.result import Result
 from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain
@@ -58,6 +59,8 @@ class Service:
         except NotFoundError as error:
             names = [str(each["name"]) for each in self.resources()]
             hint = nearest(name, names) if names else "The service has none."
+            if " " in name:
+                hint = f"It looks like SQL: the name of the resource stands first. {hint}"
             raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from error
 
     def jobs(self) -> Jobs:
@@ -96,8 +99,10 @@ class Service:
         return f"<Service {self.url}>"
 
 
-class Resource:
+class Resource(Elsewhere):
     """A data resource: a database behind a service."""
+
+    instead = OF_RESOURCES
 
     def __init__(self, service: Service, name: str, properties: Mapping[str, Any]) -> None:
         self.service, self.name, self.properties = service, name, properties

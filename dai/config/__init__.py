@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dai.config.columns import ColumnConfig, columns
-from dai.config.database_files import PRODUCTS, kind_of
+from dai.config.database_files import PRODUCTS, kind_of, near
 from dai.config.delivery import DELIVERY_SCHEMES, AccountConfig, DeliveryConfig, MailConfig
 from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
@@ -75,7 +75,7 @@ def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Conf
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read: {error.strerror}.",
-            hint="Name a TOML file, or serve a database: dai serve sqlite:///file.db",
+            hint=near(path) or "Name a TOML file, or serve a database: dai serve sqlite:///file.db",
         ) from error
     except ValueError as error:  # also a number of thousands of digits
         if kind := kind_of(path):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +25,15 @@ def kind_of(path: Path | str) -> str | None:
     if begin == b"SQLite format 3\0":
         return "sqlite"
     return "duckdb" if begin[8:12] == b"DUCK" else None
+
+
+def near(path: Path | str) -> str | None:
+    """A hint with the file whose name is nearest, in the same folder."""
+    with suppress(OSError):
+        names = [each.name for each in Path(path).parent.iterdir()]
+        if close := get_close_matches(Path(path).name, names, 1, 0.75):
+            return f"Did you mean {str(Path(path).with_name(close[0]))!r}?"
+    return None
 
 
 def url_of(path: Path | str, name: str = "data") -> str | None:

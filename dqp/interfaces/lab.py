@@ -212,6 +212,10 @@ class Lab:
             return Place(self, self.names(), ()).at(name)
         except DaiError as error:
             raise AttributeError(f"A lab has no {name!r}. {error}") from error
+        except AttributeError:
+            if name in ("query", "execute", "read_sql", "select"):
+                raise AttributeError(f"A lab has no {name!r}. Write sql(…).", name=name, obj=self) from None
+            raise
 
     def __dir__(self) -> Iterable[str]:
         """With the sources, views and uploads, for <Tab>."""

@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dai.config.data_files import is_files
-from dai.config.database_files import url_of
+from dai.config.database_files import near, url_of
 from dai.errors import ConfigurationError
 from dqp.settings.federation import FederationSettings, parse
 
@@ -47,6 +47,7 @@ def load(
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         hint = "Name a federation.toml, a file of SQLite or DuckDB, files of tables, or the URL of a federation."
+        hint = near(path) or hint
         raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error

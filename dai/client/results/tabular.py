@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from dai.client.results.elsewhere import OF_RESULTS, Elsewhere
 from dai.client.results.preview import SHOWN_ROWS, first_rows, printed
 from dai.errors import ParameterError
 
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from dai.streams.stream import Stream
 
 
-class Tabular(ABC):
+class Tabular(Elsewhere, ABC):
     """``fetchone``, ``fetchmany`` and ``fetchall`` go through the rows once, as a cursor does. ``len`` is the number of
     all rows, once they were read: before, it is a TypeError, and nothing is read."""
 
+    instead = OF_RESULTS
     _decimals = True
     """Whether decimal numbers that travel as text are ``decimal.Decimal`` in rows."""
     _fetched: Rows | None = None

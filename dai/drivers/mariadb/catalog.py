@@ -73,8 +73,7 @@ def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
     """A hint about the table (1146, 1051), column (1054) or function (1305) that an error's message names."""
     if code == 1305:
         called = re.match(r"FUNCTION (?:.*\.)?(\w+) does not exist", message)
-        hint = suggestions.meant(called[1].upper(), {each: each for each in _functions(run)}) if called else None
-        return hint if hint is not None and hint.startswith("Did you mean") else None
+        return suggestions.function_meant(called[1], {each: each for each in _functions(run)}) if called else None
     named = re.search(r"'([^']+)'", message)
     if named is None:
         return None

@@ -44,7 +44,7 @@ from dai.drivers.postgresql.wire import Connection, dumped, settle
 from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, called, load, prepare
 from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked
-from dai.drivers.sql.suggestions import meant
+from dai.drivers.sql.suggestions import function_meant, meant
 from dai.drivers.statements import traced
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
@@ -258,21 +258,21 @@ class PostgreSQL(Driver):
             if error.sqlstate == _NO_TABLE and error.hint is None and named is not None:
                 with suppress(Exception):
                     table = named.group(1)
-                    error.hint = self._meant(table, TABLE_NAMES, ["." in table], cancellation)
+                    error.hint = meant(table, self._known(TABLE_NAMES, ["." in table], cancellation))
             elif error.sqlstate == _NO_FUNCTION and (called := re.match(r"function (\w+)\(", error.detail)):
                 with suppress(Exception):
-                    near = self._meant(called.group(1), FUNCTION_NAMES, [], cancellation) or ""
-                    error.hint = near if near.startswith("Did you mean") else error.hint
+                    near = self._known(FUNCTION_NAMES, [], cancellation)
+                    error.hint = function_meant(called.group(1), near) or error.hint
             raise
 
-    def _meant(self, name: str, known: str, values: list[Any], cancellation: Cancellation) -> str | None:
+    def _known(self, names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
         with (
             self._connections.connection(cancellation, wait=0.0) as connection,
             interruptible(cancellation, lambda: connection.cancel_safe(timeout=5.0)),
             psycopg.RawCursor(connection) as cursor,
         ):
-            rows = cursor.execute(known.encode(), values).fetchall()
-        return meant(name, {plain: quoted for plain, _, quoted in rows})
+            rows = cursor.execute(names.encode(), values).fetchall()
+        return {plain: quoted for plain, _, quoted in rows}
 
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation

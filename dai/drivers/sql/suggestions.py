@@ -49,6 +49,8 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
     upper = [each.upper() for each in texts]
     if {"TOP", "FETCH"} & set(upper[max(at - 2, 0) : at + 1]):
         return "The first rows are written … LIMIT 5, at the end."
+    if "ILIKE" in upper[max(at - 1, 0) : at + 1]:
+        return "This database has no ILIKE: lower(name) LIKE 'pica%'."
     if 0 < at < len(code) and upper[at - 1] == "IN" and texts[at] != "(":
         return "Behind IN stands a list: … IN :ids with ids=[1, 2] (on a command line -p 'ids=[1, 2]'), or IN (1, 2)."
     if (name := _spaced(code, texts, at)) is not None:
@@ -116,6 +118,12 @@ def _is_name(token: Token, text: str) -> bool:
         and text.upper() not in _RESERVED | _ELSEWHERE
         and not difflib.get_close_matches(text.upper(), _CLAUSES, 1, 0.7)
     )
+
+
+def function_meant(name: str, known: Mapping[str, str]) -> str | None:
+    """As ``meant``, where one is much like it: others are known by hundreds."""
+    close = difflib.get_close_matches(name.casefold(), {each.casefold() for each in known}, 1, 0.75)
+    return meant(name, known) if close else None
 
 
 def meant(name: str, known: Mapping[str, str]) -> str | None:
