@@ -232,8 +232,8 @@ def _messages(data: Bytes, columns: int) -> tuple[Positions, Positions]:
     """Where the messages with rows begin and end that are in the data as a whole, up to the first other one."""
     high, low = divmod(columns, 256)
     # Letter, length below 16 MiB, number of columns.
-    looks = (data[:-6] == 0x64) & (data[1:-5] == 0) & (data[5:-1] == high) & (data[6:] == low)
-    starts = np.flatnonzero(looks)
+    letters = np.flatnonzero(data[:-6] == 0x64)
+    starts = letters[(data[letters + 1] == 0) & (data[letters + 5] == high) & (data[letters + 6] == low)]
     offsets = chained(starts, starts + 1 + _at(data, ">i4", starts + 1), len(data), 7) if len(starts) else None
     return _walked(data, columns) if offsets is None else offsets
 
