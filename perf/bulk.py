@@ -1,11 +1,13 @@
 """One million rows of ten mixed columns, against the bare drivers: the service should nearly disappear.
 
 The peers run in this process over TCP, as the service does: ADBC into a table, psycopg ``fetchall``, mysqlclient's
-default ``fetchall``. The service's Arrow is read into a table by our client; its WebRowSet to the last byte.
+default ``fetchall``; psql, which throws away what a binary COPY gives, in one of its own. The service's Arrow is read
+into a table by our client; its WebRowSet to the last byte.
 """
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]
@@ -18,6 +20,7 @@ from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World
 
 SQL = "select * from mixed"
+COPY = "psql, COPY (FORMAT binary) to /dev/null"
 
 
 def run(world: World, rounds: int) -> Report:
@@ -35,6 +38,7 @@ def run(world: World, rounds: int) -> Report:
         cases = {
             "ADBC into a table": lambda: _adbc(direct),
             "psycopg fetchall": lambda: _fetchall(plain),
+            COPY: lambda: _copied(world.postgres.url),
             "service, Arrow into a table": lambda: _expect(pg.query(SQL).arrow().num_rows, rows),
             "service, WebRowSet to the last byte": lambda: _drained(pg.query(SQL, format="webrowset")),
             "service, CSV to the last byte": lambda: _drained(pg.query(SQL, format="csv")),
@@ -63,7 +67,8 @@ def run(world: World, rounds: int) -> Report:
     arrow, document = "service, Arrow into a table", "service, WebRowSet to the last byte"
     report.goal("Arrow through the service / ADBC direct", ratio(on_postgres, arrow, "ADBC into a table"), 1.15)
     report.goal("Arrow through the service / psycopg fetchall", ratio(on_postgres, arrow, "psycopg fetchall"), 1.0)
-    report.goal("WebRowSet / psycopg fetchall", ratio(on_postgres, document, "psycopg fetchall"), 1.2)
+    report.goal("Arrow through the service / psql, binary COPY", ratio(on_postgres, arrow, COPY), 0.65)
+    report.goal("WebRowSet / psycopg fetchall", ratio(on_postgres, document, "psycopg fetchall"), 0.5)
     report.goal("MariaDB: WebRowSet / mysqlclient fetchall", ratio(on_mariadb, document, "mysqlclient fetchall"), 1.0)
     return report
 
@@ -78,6 +83,11 @@ def _fetchall(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(SQL)
         cursor.fetchall()
+
+
+def _copied(url: str) -> None:
+    command = ["psql", "-q", "-d", url, "-c", f"COPY ({SQL}) TO STDOUT (FORMAT binary)"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def _drained(result: Any) -> None:
