@@ -10,6 +10,7 @@ import pyarrow as pa
 from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import BLOCK_BYTES, ChunkReader, OfSchema, Sink, bounded, closing, plain
+from dai.formats.messages import Watch
 from dai.streams.stream import Block, Stream
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -63,7 +64,7 @@ class Arrow:
         bytes behind its end. Closing the stream closes ``chunks``.
         """
         close = closing(chunks)
-        source = ChunkReader(chunks)
+        source = _Source(chunks)
         try:
             try:
                 reader = pa.ipc.open_stream(pa.PythonFile(source, "r"))
@@ -75,6 +76,23 @@ class Arrow:
         except BaseException:
             close()
             raise
+
+
+class _Source(ChunkReader):
+    """Refuses what would take too much memory once it is unpacked."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        super().__init__(chunks)
+        self._watch = Watch()
+
+    def read(self, size: int) -> memoryview | bytearray:
+        piece = super().read(size)
+        try:
+            self._watch.see(piece)
+        except DaiError as error:
+            self.failure = error
+            raise
+        return piece
 
 
 class _Messages:

@@ -18,11 +18,9 @@ import pyarrow.types as types
 
 from dai.errors import DataError, TooLargeError, TruncatedError
 from dai.formats.arrow import Arrow
+from dai.formats.messages import is_compressed
 from dai.streams.stream import Stream, size_of
 
-_COMPRESSION = 3
-"""The number of the field in RecordBatch of https://github.com/apache/arrow/blob/main/format/Message.fbs."""
-_HEADER = 2
 _PLAIN = (
     types.is_primitive,
     types.is_string,
@@ -98,7 +96,7 @@ def _check_plain(data: bytes) -> None:
         reader = pa.ipc.MessageReader.open_stream(data)
         while True:
             message = reader.read_next_message()
-            if message.type == "record batch" and _is_compressed(message):
+            if message.type == "record batch" and is_compressed(message.metadata.to_pybytes()):
                 raise DataError("The buffers of a table must not be compressed.")
     except StopIteration:
         return
@@ -109,30 +107,3 @@ def _check_plain(data: bytes) -> None:
 def _short(type: pa.DataType) -> str:
     text = str(type)
     return text if len(text) <= 100 else f"{text[:100]}…"
-
-
-def _is_compressed(message: pa.ipc.Message) -> bool:
-    """By the FlatBuffers table that describes the message."""
-    data = message.metadata.to_pybytes()
-    header = _table(data, _field(data, _at(data, 0), _HEADER))
-    return header is not None and _field(data, header, _COMPRESSION) is not None
-
-
-def _at(data: bytes, place: int) -> int:
-    return place + int(struct.unpack_from("<I", data, place)[0])
-
-
-def _table(data: bytes, place: int | None) -> int | None:
-    return None if place is None else _at(data, place)
-
-
-def _field(data: bytes, table: int | None, number: int) -> int | None:
-    """Where the field of a FlatBuffers table lies; None where it is not there."""
-    if table is None:
-        return None
-    vtable = table - int(struct.unpack_from("<i", data, table)[0])
-    size = int(struct.unpack_from("<H", data, vtable)[0])
-    if 4 + 2 * number >= size:
-        return None
-    offset = int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])
-    return table + offset if offset else None

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from dai.client.http.transport import Options, Transport
 from dai.config import RegistryConfig, ReplicasConfig
-from dai.errors import ConflictError, DaiError, DataError, LimitError
+from dai.errors import ConflictError, DaiError, DataError, LimitError, TooLargeError, TruncatedError
+from dai.formats import format_named
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.operations import Index
 from dai.replicas.codes import Code, Refused
@@ -31,6 +32,8 @@ log = logging.getLogger("dai.replicas")
 ARROW = "application/vnd.apache.arrow.stream"
 FILTER = "application/octet-stream"
 PORTION_NAMES = 50_000
+MOST_NAMES = 20 * PORTION_NAMES
+"""Of a portion that arrives."""
 """Names in one request to an index."""
 CHANGEABLE: Mapping[str, tuple[str, Callable[[str], float]]] = {
     "update_buftime": ("change_seconds", float),
@@ -286,6 +289,14 @@ def _stream(names: Sequence[str]) -> bytes:
 
 
 def names_of(data: bytes) -> list[str]:
-    """Of an Arrow stream with a column ``logical``."""
-    table = pa.ipc.open_stream(data).read_all()
-    return table.column("logical").to_pylist()  # type: ignore[no-any-return]
+    """Of an Arrow stream with a column ``logical``. DataError for what is none, TooLargeError for too many."""
+    names: list[str] = []
+    try:
+        with format_named("arrow").decode([data]) as stream:
+            for batch in stream:
+                if len(names) + batch.num_rows > MOST_NAMES:
+                    raise TooLargeError(f"A portion has {MOST_NAMES:,} names at most.")
+                names += batch.column("logical").to_pylist()
+    except TruncatedError as error:
+        raise DataError(error.detail) from error
+    return names

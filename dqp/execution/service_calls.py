@@ -51,6 +51,7 @@ from sqlglot.errors import SqlglotError
 from dai import config
 from dai.client.http.transport import Options, Transport
 from dai.errors import ConfigurationError, DaiError, TruncatedError, UnreachableError
+from dai.formats import format_named
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -310,7 +311,7 @@ class Caller:
         try:
             read = _arrow_answer if operation.format == "arrow" else _json_answer
             return read(bytes(content), operation.result)
-        except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        except (ValueError, TypeError, KeyError, pa.ArrowException, DaiError) as error:
             raise OperationError(
                 f"The answer of the function {operation.name} is no {operation.format} of type {operation.result}.",
                 hint='JSON: {"results": […]}; Arrow: an IPC stream of one column.',
@@ -419,5 +420,5 @@ def _arrow_body(piece: pa.Table) -> tuple[bytes, str]:
 
 
 def _arrow_answer(content: bytes, kind: pa.DataType) -> pa.Array:
-    table = pa.ipc.open_stream(content).read_all()
+    table = format_named("arrow").decode([content]).table()
     return _cast(table.column(0).combine_chunks(), kind)

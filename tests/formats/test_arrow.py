@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
+from dai.errors import DataError, EncodingError, ParameterError, TooLargeError, TruncatedError
+from dai.formats import messages
 from dai.formats.arrow import Arrow
 from dai.formats.blocks import OfSchema
 from dai.streams.stream import Stream
@@ -184,3 +185,35 @@ def test_what_was_computed_of_a_schema_goes_with_it() -> None:
     schemas.clear()
     gc.collect()
     assert not names_of._known
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("where", ["column", "dictionary", "list"])
+@pytest.mark.parametrize("piece", [1 << 30, 7])
+def test_few_bytes_do_not_become_all_memory(
+    codec: str, where: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """33 KB took a gigabyte."""
+    arrays = {
+        "column": pa.array(range(1000), pa.int64()),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["x" * 8000])),
+        "list": pa.array([list(range(1000))], pa.list_(pa.int64())),
+    }
+    hostile = written_by_pyarrow(pa.table({"a": arrays[where]}), compression=codec)
+    chunks = [hostile[at : at + piece] for at in range(0, len(hostile), piece)]
+    table = ARROW.decode(chunks).table()
+    monkeypatch.setattr(messages, "UNPACKED_BYTES", 7000)
+    with pytest.raises(TooLargeError, match="unpacks"):
+        ARROW.decode(chunks).table()
+    monkeypatch.setattr(messages, "UNPACKED_BYTES", 9000)
+    assert ARROW.decode(chunks).table().equals(table)
+
+
+def test_sizes_that_are_lies_are_refused() -> None:
+    """What is said to be small and is not does not fit the memory that was taken for it."""
+    hostile = written_by_pyarrow(pa.table({"a": pa.array([7] * 100_000)}), compression="zstd")
+    size = (800_000).to_bytes(8, "little")
+    assert hostile.count(size) == 1
+    for said in (1 << 62, 1 << 40, 8, 0):
+        with pytest.raises((DataError, TooLargeError)):
+            ARROW.decode([hostile.replace(size, said.to_bytes(8, "little"))]).table()

@@ -15,7 +15,7 @@ from dai.client.testing import Scripted, ScriptedServer
 from dai.config import Config, parse
 from dai.errors import ConfigurationError
 from dai.replicas.filters import Filter, arrow
-from dai.replicas.replicas import ARROW, FILTER
+from dai.replicas.replicas import ARROW, FILTER, MOST_NAMES
 from dai.replicas.updates import fitting
 from dai.security.identity.tokens import new
 from tests.api.conftest import configured
@@ -222,6 +222,26 @@ def test_values(start: Start) -> None:
     here.close()
 
 
+def names(*texts: str, rows: int = 0) -> dict[str, Any]:
+    """A body of names, or of many empty ones."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"logical": pa.array([""] * rows) if rows else pa.array(texts)})
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd" if rows else None)
+    ) as w:
+        w.write_table(table)
+    return {"content": sink.getvalue().to_pybytes(), "headers": {"Content-Type": ARROW}}
+
+
+def beyond() -> dict[str, Any]:
+    """Names of which one ends far behind all that was sent: memory that is not there was read, which ended the service."""
+    body = names("abcd", "efgh")
+    offsets = b"".join(each.to_bytes(4, "little") for each in (0, 4, 8))
+    assert body["content"].count(offsets) == 1
+    return {**body, "content": body["content"].replace(offsets, offsets[:8] + b"\xff\xff\xff\x7f")}
+
+
+NAMES = "/replicas/index/names?catalog=c&update=12345678&expected=1"
 BAD: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/replicas/mappings?logical=a&target=b", {}, 400),
     ("GET", "/replicas/mappings?logical=a&logicalPattern=b", {}, 400),
@@ -239,8 +259,10 @@ BAD: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/replicas/values/search?name=nope", {}, 404),
     ("POST", "/replicas/indexes", {"json": {"url": "file:///etc/passwd"}}, 400),
     ("POST", "/replicas/indexes", {"json": {"url": "https://x", "pattern": "("}}, 400),
-    ("POST", "/replicas/index/names?catalog=c&update=12345678&expected=1",
-     {"content": b"x", "headers": {"Content-Type": ARROW}}, 400),
+    ("POST", NAMES, {"content": b"x", "headers": {"Content-Type": ARROW}}, 400),
+    ("POST", NAMES, {**names("a"), "content": names("a")["content"][:-8]}, 400),
+    ("POST", NAMES, beyond(), 400),
+    ("POST", NAMES, names(rows=MOST_NAMES + 1), 413),
     ("POST", "/replicas/index/filter?catalog=c&seconds=1", {"content": b"x", "headers": {"Content-Type": FILTER}}, 400),
     ("POST", "/replicas/index/filter?catalog=c&seconds=inf",
      {"content": Filter.empty(1).to_bytes(), "headers": {"Content-Type": FILTER}}, 400),
