@@ -4,6 +4,7 @@ address. Credentials that hold never wait, so nobody who shares an address with 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import time
 from collections import OrderedDict
@@ -23,6 +24,19 @@ WAITING = 100
 """Answers that wait at once at most; beyond that nothing waits, and the answer says only when to come again."""
 
 
+def origin_of(address: str) -> str:
+    """Whom an address stands for: who has one of IPv6 may have all that begin with the same 64 bits."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+
+
 class Attempts:
     """Of one process, on its event loop. An answer waits at most ``most`` seconds."""
 
@@ -36,7 +50,7 @@ class Attempts:
         """Returns when the attempt may be answered. QuotaError where too many answers wait already."""
         if not self._most:
             return
-        now = time.monotonic()
+        now, address = time.monotonic(), origin_of(address)
         count, last = self._failed.pop(address, (0, now))
         count = 1 if now - last > FORGOTTEN_SECONDS else count + 1
         self._failed[address] = count, now

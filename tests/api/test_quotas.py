@@ -12,7 +12,7 @@ import pytest
 from dai.config import QuotasConfig, parse
 from dai.errors import ConfigurationError, QuotaError, UnauthenticatedError
 from dai.security import attempts as attempts_module
-from dai.security.attempts import ADDRESSES, FREE, WAITING, Attempts
+from dai.security.attempts import ADDRESSES, FREE, WAITING, Attempts, origin_of
 from dai.security.identity import Head
 from dai.security.identity.tokens import new
 from dai.service import quotas as quotas_module
@@ -238,6 +238,24 @@ def test_answers_to_those_who_guess_wait_longer_and_longer() -> None:
 
     asyncio.run(run())
     assert waited == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "origin"),
+    [
+        (("192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201"), "192.0.2.1"),
+        (("2001:db8::1", "2001:DB8:0:0:ffff::2"), "2001:db8::/64"),
+        (("unix", ""), None),
+    ],
+)
+def test_all_addresses_of_a_network_are_one(addresses: tuple[str, ...], origin: str | None) -> None:
+    """Whoever has a network of IPv6 has an address for each guess."""
+    for each in addresses:
+        assert origin_of(each) == (each if origin is None else origin)
+    attempts = Attempts(5.0)
+    for each in addresses:
+        asyncio.run(attempts.failed(each))
+    assert len(attempts._failed) == (1 if origin else 2)
 
 
 def test_of_many_who_guess_few_wait_and_few_are_kept() -> None:

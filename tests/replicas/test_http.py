@@ -234,7 +234,7 @@ def names(*texts: str, rows: int = 0) -> dict[str, Any]:
 
 
 def beyond() -> dict[str, Any]:
-    """Names of which one ends far behind all that was sent: memory that is not there was read, which ended the service."""
+    """Names of which one ends far behind all that was sent. The service read what is not there, and ended."""
     body = names("abcd", "efgh")
     offsets = b"".join(each.to_bytes(4, "little") for each in (0, 4, 8))
     assert body["content"].count(offsets) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +10,7 @@ from starlette.types import Message, Receive, Scope
 
 from dai.api.requests.body import Body
 from dai.errors import BusyError
+from dai.security.attempts import origin_of
 
 AT_ONCE = 16
 """So many of the largest documents may be in memory while nobody knows whose they are."""
@@ -86,9 +86,4 @@ class EarlyBody:
 
 
 def _sender(scope: Scope) -> str:
-    """Who has one address of IPv6 may have all that begin with the same 64 bits."""
-    host: str = (scope.get("client") or ("",))[0]
-    try:
-        return str(ipaddress.IPv6Interface(f"{host}/64").network)
-    except ValueError:
-        return host
+    return origin_of((scope.get("client") or ("",))[0])
