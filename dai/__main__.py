@@ -38,7 +38,7 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
         return USAGE
     (known,) = [each.choices for each in commands._actions if isinstance(each, argparse._SubParsersAction)]
     if not words[0].startswith("-") and words[0] not in known:
-        return _told(name, UsageError(f"There is no command {words[0]!r}.", hint=nearest(words[0], [*known])), USAGE)
+        commands.error(f"There is no command {words[0]!r}. {nearest(words[0], [*known])}")
     arguments = commands.parse_args(words)
     try:
         code: int = arguments.run(arguments)

@@ -361,13 +361,15 @@ def test_names_on_the_command_line_that_are_nearly_right(
     field_service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, says in (
-        (["querry", "a", "select 1"], "There is no command 'querry'.\n     Did you mean 'query'?"),
         (["serve", "feild.db"], "Did you mean 'field.db'?"),
         (["query", "select 1", "a", "--server", field_service], "the name of the resource stands first. Known: a."),
         (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE: lower(name) LIKE"),
     ):
         assert main(words) in (1, 2)
         assert says in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["querry", "a", "select 1"])
+    assert capsys.readouterr().err.endswith("There is no command 'querry'. Did you mean 'query'?\n")
     with pytest.raises(ConfigurationError, match=r"Did you mean 'lake\.duckdb'\?"):
         dqp.connect("lakes.duckdb")
 
