@@ -279,7 +279,7 @@ def test_of_many_who_guess_few_wait_and_few_are_kept() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         await attempts.failed("203.0.113.1")
         for number in range(ADDRESSES + 10):
-            await attempts.failed(f"2001:db8::{number:x}")
+            await attempts.failed(f"2001:db8:{number:x}::1")
         assert len(attempts._failed) == ADDRESSES
 
     asyncio.run(run())
