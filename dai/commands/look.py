@@ -97,7 +97,7 @@ _HEADINGS = ["job", "phase", "done", "label", "who", "resource", "created", "wha
 
 
 def _row(job: Job) -> list[str]:
-    """What it does; of one that failed, why."""
+    """Its line of the table; the last column is its statement or, if it failed, the error."""
     done = "" if job.share is None else f"{job.share:.0%}"
     problem = job.properties.get("error") or {}
     what = str(problem.get("detail") or problem.get("title") or "") if job.phase == "ERROR" else job.sql or ""

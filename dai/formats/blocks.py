@@ -213,7 +213,7 @@ class Sink:
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """The type without dictionaries and run ends: how values are stored is nobody's business further down."""
+    """The type without dictionaries and run ends: encoders need the values, not how they are stored."""
     if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
         return plain_type(type.value_type)
     if pa.types.is_list(type):

@@ -98,8 +98,8 @@ def framed(
     whole: bool,
     compressed: bool,
 ) -> Frame:
-    """The frame of a block, whose document has that context and ``static`` part: ``whole`` for whoever has not got it,
-    who then could not decompress with it."""
+    """The frame of a block, whose document has that context and ``static`` part: ``whole`` for a reader
+    that does not have the context, and so could not decompress with it."""
     rows, payload = block.rows, block.payload
     if whole:
         return Frame(context, session, number, rows, b"".join((static, payload, tail_of(static))), len(static))

@@ -75,8 +75,8 @@ def _expression(pattern: str) -> Iterator[str]:
 
 
 class Updates:
-    """Sends, in a thread of its own, what ``catalog`` has to its indexes. ``told`` makes how an index is told of its
-    URL."""
+    """Sends, in a thread of its own, what ``catalog`` has to its indexes. ``told`` makes, of the URL
+    of an index, what tells it of changes."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class Spool:
             return self._file
 
     def add(self, file: _File, holders: int) -> None:
-        """So many hold the file more; it is closed with the last one."""
+        """Adds so many holders of the file (fewer, if negative); without any it is closed."""
         with self._lock:
             file.holders += holders
             if file.holders:

@@ -1,7 +1,7 @@
-"""Blocks of a session's stream as frames: payloads for whoever has the context, whole documents for whoever has not.
+"""Blocks of a session's stream as frames: payloads for readers that have the context, whole documents for others.
 
-A stream's static part is put into the context store when its first frames leave. Nobody waits for that who does not
-depend on it, and a store that cannot take it keeps nobody from the rows: they leave as whole documents then.
+A stream's static part is put into the context store when its first frames leave. Only readers that
+need it there wait for that. If the store cannot take it, the rows leave as whole documents.
 """
 
 from __future__ import annotations

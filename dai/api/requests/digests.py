@@ -1,4 +1,4 @@
-"""Bodies whose hashes a signature names: compared while they are read, before whoever reads has the last part."""
+"""Compares a body with the hash that its signature names, while it is read and before its reader gets the last part."""
 
 from __future__ import annotations
 

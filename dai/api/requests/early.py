@@ -1,4 +1,4 @@
-"""Bodies that say who asks: read before anybody knows, so bounded together, and kept for whoever reads them then."""
+"""Bodies that are read to find out who sends them: bounded together, and kept for the route that reads them then."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EarlyBody:
         return message
 
     def again(self, document: bytes | None) -> Receive:
-        """For whoever reads the body: the ``document`` in its place, or the body itself."""
+        """What the route reads: the ``document`` that was signed, if there is one, else the body itself."""
         if self.body is None:
             return self._receive
         waiting = [self.body if document is None else document]

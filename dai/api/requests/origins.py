@@ -2,8 +2,8 @@
 
 A browser sends what any page asks of it. Without CORS headers a page of another site cannot read our answers, but its
 requests would be carried out; and a page can point a name of its own at our address (DNS rebinding), which makes it a
-page of ours. So a request has to name us by a name that is ours, and what is more than reading must not come from
-another page. Addresses are always ours: no page can be served under an address by anybody else than who has it.
+page of ours. So a request has to name us by a name that is ours, and a request that changes something must not
+come from another page. An IP address is always ours: nobody else can serve a page under it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def _name(authority: str) -> str | None:
 
 
 def check_page(headers: dict[bytes, bytes], names: frozenset[str], origins: frozenset[str]) -> None:
-    """For what is more than reading: DeniedError where a browser says that a page of another origin sent it, but for
-    those of ``origins``.
+    """For requests that may change something: DeniedError where a browser says that a page of another origin sent it,
+    unless the origin is one of ``origins``.
 
     A page is ours when its origin is the host that the request names, or in ``names``: a proxy may give us another Host
-    header than its own. An opaque origin (``null``) is nobody's.
+    header than its own. An opaque origin (``null``) is never ours.
     """
     origin = headers.get(b"origin")
     if origin is not None and origin.decode("latin-1") in origins:

@@ -208,8 +208,9 @@ class Files(DuckDB):
 
 
 def _meant(path: str) -> list[str]:
-    """The files that a path or a pattern means. Of a pattern not those that a symbolic link leads to outside of the
-    folder where it begins: whoever may write there could have any file served. A path is followed wherever it leads.
+    """The files that a path or a pattern means. Files that a pattern reaches by a symbolic link out of the folder
+    where it begins are left out: who may write in the folder could have any file served. A path without a pattern may
+    lead anywhere.
     """
     if not glob.has_magic(path):
         return [path]

@@ -68,10 +68,10 @@ _SETUP = (
 """A session reads only until it is told otherwise: DROP TABLE ends a transaction that reads only, and begins one of the
 session's kind.
 
-A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
-MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's. Whatever the library sets of its
-own accord when it connects is here too: a session that was reset has only this. The others are what the same statement
-would have other answers by, whatever is set in the server."""
+``in_predicate_conversion_threshold``: MariaDB would turn a long IN list into a derived table, which takes three times
+as long. ``information_schema_stats_expiry``: MySQL would report row counts that are a day old (MySQL alone reads the
+comment). What the library sets when it connects is repeated, because a session that was reset loses it. The answer of
+a statement depends on the other variables, so the settings of the server must not decide them."""
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20

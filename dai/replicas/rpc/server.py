@@ -1,4 +1,4 @@
-"""Connections: requests of one are answered one after the other, on the event loop."""
+"""The connections of the protocol. The requests of one connection are answered in order, on the event loop."""
 
 from __future__ import annotations
 

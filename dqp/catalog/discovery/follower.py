@@ -47,13 +47,13 @@ class Discovered:
 
 
 class Follower:
-    """Thread-safe. ``changed`` is given all that is found, in the order of addresses, when that has changed."""
+    """Thread-safe. ``changed`` gets all entries that fit, in the order of addresses, when they have changed."""
 
     def __init__(
         self, settings: RegistrySettings, options: Options, query: str, changed: Callable[[Sequence[Discovered]], None]
     ) -> None:
         self.problems: Mapping[str, str] = {}
-        """Why what was found is not used, or nothing is found, by the address."""
+        """Why an entry is not used, or there is none, by the address."""
         self._settings, self._query, self._changed = settings, query, changed
         self._calls = Cancellation()
         options = replace(options, token=settings.token, ca=settings.ca or options.ca)
@@ -75,7 +75,7 @@ class Follower:
             each.start()
 
     def check(self) -> None:
-        """To be called before what was found is used: what does not hold any more is gone when this returns."""
+        """Call this before you use the entries: it removes those whose lease has ended."""
         if not self._begun.is_set():
             self._begun.wait(FIRST_SECONDS)
         if time.monotonic() >= self._next_end:

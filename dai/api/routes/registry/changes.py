@@ -32,7 +32,7 @@ SILENT_SECONDS = 15.0
 MOST_FOLLOWERS, MOST_OF_ONE = 1000, 100
 """In all, and of one caller."""
 FOLLOWED_SECONDS = 900.0
-"""Then a connection ends: whoever comes again says who they are again."""
+"""After this time a connection ends, and the follower connects and authenticates again."""
 
 
 class After(Asked):

@@ -305,8 +305,8 @@ def _outputs(
     media_type: str,
     context: Context,
 ) -> Any:
-    """The stream of the pieces, and that of the metadata: whoever asks for them first has the pieces kept for whoever
-    reads these later."""
+    """The stream of the pieces, and that of the metadata: if the metadata is read first, the
+    pieces are kept for their reader."""
     update, value = _CHECKSUMS[activity.settings.checksum]
 
     def blocks() -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""What a message means by which entry: references to entities, and the values of metadata."""
+"""Which entry a message refers to, and which value of metadata it has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS = {type: kind for kind, type in ENTITY_TYPES.items()}
 
 
 def entry_of(mirror: Mirror, reference: dict[str, Any], caller: Caller) -> Entry:
-    """What a reference is to. NotFoundError where the caller sees nothing of that kind."""
+    """The entry that a reference names. NotFoundError where the caller sees none."""
     kind = _KINDS.get(reference.get("entityType", ""))
     if part := reference.get("messagePartReference"):
         said = "part", key_of_part(*_named(part, "messageNamespace", "messageName", "messagePartName"))
