@@ -32,9 +32,7 @@ _MAPPINGS = {
     "lrc_renamelfn": (operations.rename_logical, lambda pair: pair[0]),
     "lrc_renamepfn": (operations.rename_target, lambda pair: pair[0]),
 }
-READ, CHANGE, READ_INDEX, CHANGE_INDEX, STATISTICS, ADMINISTER = (
-    "lrc_read", "lrc_update", "rli_read", "rli_update", "stats", "admin",
-)  # fmt: skip
+READ, CHANGE, READ_INDEX, STATISTICS, ADMINISTER = "lrc_read", "lrc_update", "rli_read", "stats", "admin"
 METHODS: dict[str, Method] = {
     **{name: Method(2, change(run, changes.pair, about), CHANGE) for name, (run, about) in _MAPPINGS.items()},
     **{f"{name}_bulk": Method(0, bulk(run, changes.pair, list), CHANGE, 2) for name, (run, _) in _MAPPINGS.items()},

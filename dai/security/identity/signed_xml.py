@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -14,11 +15,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from lxml import etree
 from signxml.algorithms import DigestAlgorithm, SignatureMethod
 from signxml.exceptions import SignXMLException
+from signxml.verifier import SignatureConfiguration, VerifyResult, XMLVerifier
 
-from dai.config.identity import SignaturesConfig
+from dai.config.identity import IdentityConfig, SignaturesConfig
 from dai.errors import ConfigurationError
-from dai.security.identity import Caller
-from dai.security.identity.keys import PublicKey, caller_of, public_key
+from dai.security.identity import Caller, LookUp
+from dai.security.identity.keys import PublicKey, caller_of, key_store, public_key
+from dai.security.identity.replay import Seen, Window
 
 DS = "http://www.w3.org/2000/09/xmldsig#"
 EXCLUSIVE = "http://www.w3.org/2001/10/xml-exc-c14n#"
@@ -62,6 +65,36 @@ class Keys:
                 f'identity.methods has "{method}", but no key of identity.signatures.keys can sign documents.',
                 hint="Keys of P-256, P-384 and RSA can, Ed25519 cannot.",
             )
+
+
+class SignedMessages:
+    """What a method of signed messages knows: the keys, and when a signature counts."""
+
+    name: ClassVar[str]
+    """In ``identity.methods``."""
+
+    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
+        """ConfigurationError without keys that can sign documents."""
+        signatures = key_store(config, self.name)
+        self._keys = Keys(signatures, self.name)
+        self._takes_without_time = signatures.documents_without_nonce
+        self._window = Window(signatures.seconds, seen)
+        XMLVerifier.schemas()  # type: ignore[no-untyped-call] # what the first request would wait for
+
+
+def parsed(message: bytes) -> tuple[etree._Element, list[etree._Element]]:
+    """The root, and all elements of XML Signature in it."""
+    root = etree.fromstring(message, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
+    return root, list(root.iter(f"{{{DS}}}*"))
+
+
+def verified(message: bytes, key: Key, location: str, references: int) -> list[VerifyResult]:
+    """What the library has verified with the key: one result for each reference, in order."""
+    expected = SignatureConfiguration(
+        location=location, expect_references=references, signature_methods=key.methods, digest_algorithms=DIGESTS
+    )
+    results = XMLVerifier().verify(message, x509_cert=key.certificate, expect_config=expected)
+    return results if isinstance(results, list) else [results]
 
 
 def check(holds: bool) -> None:

@@ -18,15 +18,22 @@ from typing import ClassVar
 
 from cryptography import x509
 from lxml import etree
-from signxml.verifier import SignatureConfiguration, XMLVerifier
 
-from dai.config import IdentityConfig
 from dai.errors import UnauthenticatedError
 from dai.perform.parser import DocumentLimits, scan
-from dai.security.identity import Caller, Head, LookUp
-from dai.security.identity.keys import key_store
-from dai.security.identity.replay import Seen, Window
-from dai.security.identity.signed_xml import DIGESTS, DS, UNREADABLE, Key, Keys, check, children_of, encoded, exclusive
+from dai.security.identity import Caller, Head
+from dai.security.identity.signed_xml import (
+    DS,
+    UNREADABLE,
+    Key,
+    SignedMessages,
+    check,
+    children_of,
+    encoded,
+    exclusive,
+    parsed,
+    verified,
+)
 from dai.security.identity.signed_xml import reference as checked_reference
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
@@ -38,19 +45,12 @@ _BOUNDS = DocumentLimits(bytes=4 << 20, depth=200, elements=100_000)
 _ID = f"{{{WSU}}}Id"
 
 
-class WsSecurity:
+class WsSecurity(SignedMessages):
+    name: ClassVar[str] = "ws-security"
     hint: ClassVar[str] = (
         "Sign the SOAP body and a Timestamp with an X.509 key that this service knows (WS-Security), and send it to "
         "/registry/uddi/…."
     )
-
-    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
-        """ConfigurationError without keys that can sign documents."""
-        signatures = key_store(config, "ws-security")
-        self._keys = Keys(signatures, "ws-security")
-        self._takes_without_time = signatures.documents_without_nonce
-        self._window = Window(signatures.seconds, seen)
-        XMLVerifier.schemas()  # type: ignore[no-untyped-call] # what the first request would wait for
 
     async def caller(self, head: Head) -> Caller | None:
         if head.method != "POST" or head.read is None or not _PATH.fullmatch(head.target):
@@ -58,10 +58,10 @@ class WsSecurity:
         message = await head.read()
         if WSSE.encode() not in message:
             return None
-        verified = await asyncio.to_thread(self._verified, message)
-        if verified is None:
+        signed = await asyncio.to_thread(self._verified, message)
+        if signed is None:
             return None
-        key, body, created, nonce = verified
+        key, body, created, nonce = signed
         if created is not None:
             head.forget = self._window.take(f"wss\n{key.id}", created, nonce)
         head.document = b'<s:Envelope xmlns:s="%s">%s</s:Envelope>' % (SOAP.encode(), body)
@@ -71,8 +71,7 @@ class WsSecurity:
         """Whose it is, the body, when it was signed, and what counts once; None without a signature."""
         scan(message, _BOUNDS)
         try:
-            root = etree.fromstring(message, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
-            elements = list(root.iter(f"{{{DS}}}*"))
+            root, elements = parsed(message)
             if not elements:
                 return None
             form = _Form(root, elements)
@@ -87,18 +86,8 @@ class WsSecurity:
                 )
             if form.expires is not None and form.expires < time.time():
                 raise UnauthenticatedError("The Timestamp of this WS-Security signature has expired.")
-            results = XMLVerifier().verify(
-                message,
-                x509_cert=key.certificate,
-                expect_config=SignatureConfiguration(
-                    location=f"./{{{SOAP}}}Header/{{{WSSE}}}Security/",
-                    expect_references=len(form.references),
-                    signature_methods=key.methods,
-                    digest_algorithms=DIGESTS,
-                ),
-            )
-            listed = results if isinstance(results, list) else [results]
-            body = listed[form.references.index(form.body_id)]
+            location = f"./{{{SOAP}}}Header/{{{WSSE}}}Security/"
+            body = verified(message, key, location, len(form.references))[form.references.index(form.body_id)]
             check(body.signed_xml is not None and body.signed_xml.tag == f"{{{SOAP}}}Body")
             return key, body.signed_data, form.created, form.nonce
         except UNREADABLE as error:
@@ -112,7 +101,7 @@ class WsSecurity:
 class _Form:
     """The one form of a signed message that counts: ValueError for any other, whatever it signs.
 
-    ``found``: all elements of DS in the message."""
+    ``elements``: all elements of DS in the message."""
 
     def __init__(self, root: etree._Element, elements: list[etree._Element]) -> None:
         check([each.tag for each in root] == [f"{{{SOAP}}}Header", f"{{{SOAP}}}Body"])

@@ -17,25 +17,22 @@ from typing import ClassVar
 
 from cryptography import x509
 from lxml import etree
-from signxml.verifier import SignatureConfiguration, XMLVerifier
 
-from dai.config import IdentityConfig
 from dai.errors import UnauthenticatedError
 from dai.perform.parser import DocumentLimits, scan
-from dai.security.identity import Caller, Head, LookUp
-from dai.security.identity.keys import key_store
-from dai.security.identity.replay import Seen, Window
+from dai.security.identity import Caller, Head
 from dai.security.identity.signed_xml import (
-    DIGESTS,
     DS,
     UNREADABLE,
     Key,
-    Keys,
+    SignedMessages,
     check,
     children_of,
     encoded,
     exclusive,
+    parsed,
     reference,
+    verified,
 )  # fmt: skip
 
 PROPERTIES = "http://www.w3.org/2009/xmldsig-properties"
@@ -47,19 +44,12 @@ _BOUNDS = DocumentLimits(depth=200, elements=100_000)
 """Those of the document itself are checked when it is read to be run."""
 
 
-class XmlSignatures:
+class XmlSignatures(SignedMessages):
+    name: ClassVar[str] = "xml-signature"
     hint: ClassVar[str] = (
         "Sign the document and send it to /resources/NAME/perform; a query is one, too: sqlQueryStatement. "
         'In Python: dai.connect(…, signing_key=…, key_id=…, signs="documents").perform(…).'
     )
-
-    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
-        """ConfigurationError without keys that can sign documents."""
-        signatures = key_store(config, "xml-signature")
-        self._keys = Keys(signatures, "xml-signature")
-        self._takes_without_nonce = signatures.documents_without_nonce
-        self._window = Window(signatures.seconds, seen)
-        XMLVerifier.schemas()  # type: ignore[no-untyped-call] # what the first request would wait for
 
     async def caller(self, head: Head) -> Caller | None:
         if head.method != "POST" or head.read is None or not _PERFORM.fullmatch(head.target):
@@ -67,10 +57,10 @@ class XmlSignatures:
         document = await head.read()
         if DS.encode() not in document:
             return None
-        verified = await asyncio.to_thread(self._verified, document)
-        if verified is None:
+        trusted = await asyncio.to_thread(self._verified, document)
+        if trusted is None:
             return None
-        key, signed, proof = verified
+        key, signed, proof = trusted
         if proof is not None:
             if proof.target != _target(head):
                 raise UnauthenticatedError(
@@ -85,31 +75,20 @@ class XmlSignatures:
         """Whose it is, what is signed of it, and that it counts now; None for a document without a signature."""
         scan(document, _BOUNDS)
         try:
-            root = etree.fromstring(document, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
-            elements = list(root.iter(f"{{{DS}}}*"))
+            root, elements = parsed(document)
             if not elements:
                 return None
             form = _Form(root, elements)
             key = self._keys.by_id.get(form.key_name) if form.key_name else self._keys.by_public.get(form.public_key)
             if key is None:
                 raise UnauthenticatedError("This service does not know the key of this XML Signature.")
-            if form.property_id is None and not self._takes_without_nonce:
+            if form.property_id is None and not self._takes_without_time:
                 raise UnauthenticatedError(
                     "This XML Signature has no time and no nonce: whoever reads the document could send it again.",
                     hint="Sign a property with ReplayProtect and target, as docs/identity.md shows; or who runs the "
                     "service allows it: identity.signatures.documents_without_nonce.",
                 )
-            results = XMLVerifier().verify(
-                document,
-                x509_cert=key.certificate,
-                expect_config=SignatureConfiguration(
-                    location="./",
-                    expect_references=1 if form.property_id is None else 2,
-                    signature_methods=key.methods,
-                    digest_algorithms=DIGESTS,
-                ),
-            )
-            first, *further = results if isinstance(results, list) else [results]
+            first, *further = verified(document, key, "./", 1 if form.property_id is None else 2)
             proof = None
             for each in further:
                 if each.signed_xml is None:
@@ -136,7 +115,7 @@ class _Proof:
 class _Form:
     """The one form of a signature that counts: ValueError for any other, whatever it signs.
 
-    ``found``: all elements of DS in the document."""
+    ``elements``: all elements of DS in the document."""
 
     def __init__(self, root: etree._Element, elements: list[etree._Element]) -> None:
         signature = elements[0]
