@@ -22,7 +22,7 @@ from dai.config import parse
 from dai.errors import ConfigurationError, DatabaseUnavailableError, ParameterError, RequestError
 from dai.security.identity.tokens import new
 from dqp import dbapi as dqp_dbapi
-from dqp.catalog.sources.configured import Credentials
+from dqp.catalog.sources.configured import Credentials, service_source
 from dqp.settings import FederationSettings, SourceSettings
 from tests.client.replies import said
 
@@ -207,6 +207,9 @@ def test_the_token_of_the_environment_is_for_sources_that_are_listed(
     assert credentials.options(listed, "https://h/a").token == "of-the-environment"
     assert credentials.options(listed, "http://h/a").token is None, "it would travel in the clear"
     assert credentials.options(own, "https://h/b").token == "of-the-source"
+    private = service_source(settings, listed, "a", "https://h/a", credentials)
+    assert private.private, "evaluators are not sent to it"
+    assert not service_source(settings, listed, "a", "http://h/a", credentials).private
     named_by_others = SourceSettings(alias="a", url="https://evil/a")
     assert credentials.options(named_by_others, "https://evil/a").token is None
     assert Credentials(settings).options(listed, "https://h/a").token is None, "the federation of a service"
