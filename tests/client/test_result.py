@@ -161,6 +161,20 @@ def test_what_is_no_arrow_stream(data: bytes) -> None:
         result_of(server).arrow()
 
 
+@pytest.mark.parametrize("offset", [1 << 16, 0x7FFFFFFF, -1])
+def test_offsets_behind_the_end_are_not_followed(offset: int) -> None:
+    """A service that lied about where its texts end ended the program, or the federation, that asked it."""
+    sink, table = io.BytesIO(), pa.table({"s": ["abcd", "efgh"]})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    offsets = b"".join(each.to_bytes(4, "little") for each in (0, 4, 8))
+    assert sink.getvalue().count(offsets) == 1
+    lie = offsets[:4] + offset.to_bytes(4, "little", signed=True) + offsets[8:]
+    reply = Scripted(body=sink.getvalue().replace(offsets, lie), headers={"Content-Type": media_type("arrow")})
+    with ScriptedServer(reply) as server, pytest.raises(DataError):
+        result_of(server).arrow()
+
+
 def test_bytes_and_files(tmp_path: Path) -> None:
     path = tmp_path / "result.arrow"
     with ScriptedServer(arrow()) as server:

@@ -62,7 +62,9 @@ def read_stream(source: Reading) -> Stream:
 
 def _batches(reader: Any, file: _File, source: Reading) -> Iterator[pa.RecordBatch]:
     try:
-        yield from reader
+        for batch in reader:
+            batch.validate(full=True)  # its offsets are addresses, and whoever answers may be anybody
+            yield batch
     except (pa.ArrowException, OSError) as error:
         if source.read1(1):
             raise DataError(f"The Arrow stream cannot be read: {error}.") from error
