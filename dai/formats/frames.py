@@ -81,11 +81,15 @@ class Frame:
     """No block: so many as it has ``rows`` are not there any more, from ``number`` on."""
 
     def __bytes__(self) -> bytes:
+        return b"".join(self.parts())
+
+    def parts(self) -> tuple[bytes | memoryview, ...]:
+        """What travels, one after the other: of several frames joined once."""
         session = self.session.encode()
         numbers = self.number, self.rows, memoryview(self.payload).nbytes, self.static
         context = bytes.fromhex(self.context)
         head = _HEAD.pack(_MAGIC, _VERSION, _LOST if self.lost else self.compressed, len(session), context, *numbers)
-        return b"".join((head, _CHECK.pack(_checksum(head, session, self.payload)), session, self.payload))
+        return head, _CHECK.pack(_checksum(head, session, self.payload)), session, self.payload
 
 
 def framed(

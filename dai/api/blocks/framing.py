@@ -75,7 +75,7 @@ async def framed_blocks(
         return framed(context, session.id, at, block, static, whole=whole, compressed=packed and knows)
 
     def frames() -> bytes:
-        return b"".join(bytes(frame(at, block)) for at, block in enumerate(blocks, number))
+        return b"".join(part for at, block in enumerate(blocks, number) for part in frame(at, block).parts())
 
     if packed and sum(map(len, blocks)) > LARGE:
         return await asyncio.get_running_loop().run_in_executor(service.files, frames)

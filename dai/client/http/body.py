@@ -23,6 +23,8 @@ from dai.streams.cancellation import Cancellation
 
 PIECE = 1 << 18
 """Bytes asked for at once where nobody asked for a number."""
+MOST_AT_ONCE = 1 << 22
+"""Bytes of one piece, where all of them are waited for."""
 
 
 class Reading(Protocol):
@@ -120,6 +122,15 @@ class Plain:
         if not piece or self._response.length == 0:
             self._finish()
         return piece
+
+    def rest(self) -> Iterator[bytes]:
+        """All pieces that are left, a large one where it is known how much that is."""
+        while not self.ended:
+            piece: bytes = self._guarded(self._response.read, min(self._response.length or PIECE, MOST_AT_ONCE))
+            self.received += len(piece)
+            if not piece or self._response.length == 0:
+                self._finish()
+            yield piece
 
     def _guarded(self, read: Callable[[Any], Any], argument: Any) -> Any:
         with self._lock:
@@ -227,7 +238,7 @@ class Body:
             yield piece
 
     def read_all(self) -> bytes:
-        return b"".join(self)
+        return b"".join(self._plain.rest() if self._reading is self._plain else self)
 
     def close(self) -> None:
         self._plain.close()
