@@ -56,7 +56,6 @@ class After(Asked):
         QuotaError,
         ok={200: {"content": {EVENTS: {}}}},
     ),
-    response_model=None,
 )
 async def get_changes(request: Request, book: Reading, accept: Accept, asked: Annotated[After, Query()]) -> Response:
     after = asked.after

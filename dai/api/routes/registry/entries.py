@@ -107,7 +107,7 @@ class Sought(Asked):
     limit: Page = 20
 
 
-@router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError), response_model=None)
+@router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError))
 async def get_registry(book: Reading) -> Response:
     def counted(mirror: Mirror) -> dict[str, object]:
         return {
@@ -124,7 +124,6 @@ async def get_registry(book: Reading) -> Response:
     "/entries",
     summary="The entries that hold, by their keys",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def get_entries(book: Reading, asked: Annotated[Listed, Query()]) -> Response:
     if asked.name is not None and asked.kind is None:
@@ -157,7 +156,6 @@ def _page(entries: list[dict[str, object]], offset: int, limit: int) -> Response
     "/entry",
     summary="An entry, deprecated or not",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response:
     def read(mirror: Mirror) -> dict[str, object]:
@@ -179,7 +177,6 @@ async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response
     summary="Publish entries, or replace them: all of them, or none",
     openapi_extra=takes({JSON: Several.model_json_schema()}),
     responses=answers(*_ROOM),
-    response_model=None,
 )
 async def post_entries(book: Writing, body: TheBody) -> Response:
     settings = book.registry.settings
@@ -227,7 +224,6 @@ async def delete_entry(book: Writing, asked: Annotated[Key, Query()]) -> Respons
     summary="Deprecate an entry: it is found by its key alone, until it is published or renewed",
     openapi_extra=takes({JSON: Key.model_json_schema()}),
     responses=answers(*_CHANGED),
-    response_model=None,
 )
 async def deprecate_entry(book: Writing, body: TheBody) -> Response:
     asked = members(Key, await body.read())
@@ -239,7 +235,6 @@ async def deprecate_entry(book: Writing, body: TheBody) -> Response:
     summary="Renew leases: all of them, or none",
     openapi_extra=takes({JSON: Leases.model_json_schema()}),
     responses=answers(*_CHANGED),
-    response_model=None,
 )
 async def post_leases(book: Writing, body: TheBody) -> Response:
     asked = members(Leases, await body.read(MOST_BODY))
@@ -253,7 +248,6 @@ async def post_leases(book: Writing, body: TheBody) -> Response:
     summary="Say who sees an entry",
     openapi_extra=takes({JSON: Readers.model_json_schema()}),
     responses=answers(*_CHANGED),
-    response_model=None,
 )
 async def post_readers(book: Writing, body: TheBody) -> Response:
     asked = members(Readers, await body.read())
@@ -267,7 +261,6 @@ async def post_readers(book: Writing, body: TheBody) -> Response:
     "/services",
     summary="The services that hold",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def get_services(book: Reading, asked: Annotated[Listed, Query()]) -> Response:
     if asked.kind not in (None, "service"):
@@ -279,7 +272,6 @@ async def get_services(book: Reading, asked: Annotated[Listed, Query()]) -> Resp
     "/metadata",
     summary="What is said about entries, by their owners and by others",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Response:
     if asked.value is not None and asked.type is None:
@@ -304,7 +296,6 @@ async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Resp
     summary="Say something about an entry, whoever owns that",
     openapi_extra=takes({JSON: Annotation.model_json_schema()}),
     responses=answers(*_ROOM),
-    response_model=None,
 )
 async def post_metadata(book: Writing, body: TheBody) -> Response:
     asked = members(Annotation, await body.read())
@@ -321,7 +312,6 @@ async def post_metadata(book: Writing, body: TheBody) -> Response:
     "/find",
     summary="What fits a text best, with the reasons",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Response:
     meanings = {word: str(said) for word in sorted(MEANT) if (said := getattr(asked, word)) is not None}

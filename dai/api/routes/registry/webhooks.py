@@ -59,7 +59,6 @@ async def _own(book: Book, id: str) -> Webhook:
     "/webhooks",
     summary="The webhooks of the caller, and how far they are",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_webhooks(book: Reading) -> Response:
     webhooks = [each for each in await book.run(book.webhooks.all) if book.caller.sees(each.owner)]
@@ -72,7 +71,6 @@ async def get_webhooks(book: Reading) -> Response:
     description="Each request is signed (RFC 9421, hmac-sha256) by the secret, which is shown when a webhook is made.",
     openapi_extra=takes({JSON: Hook.model_json_schema()}),
     responses=answers(NotFoundError, DeniedError, ParameterError, QuotaError, *BODY),
-    response_model=None,
 )
 async def post_webhook(book: Writing, body: TheBody) -> Response:
     asked = members(Hook, await body.read())

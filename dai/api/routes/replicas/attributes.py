@@ -14,7 +14,7 @@ from dai.api.problems import answers
 from dai.api.requests.parameters import Asked, Flag, Text, Unsaid, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
-from dai.api.routes.replicas.common import (
+from dai.api.routes.replicas.location import (
     BODY,
     MOST_BODY,
     MOST_PAGE,
@@ -97,7 +97,6 @@ class Search(Asked):
     "/attributes",
     summary="The attributes that names may have",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_attributes(here: Reading, asked: Annotated[OfKind, Query()]) -> Response:
     there = await here.run(here.replicas.catalog.attributes, KINDS[asked.of], asked.name or "")
@@ -109,21 +108,18 @@ async def get_attributes(here: Reading, asked: Annotated[OfKind, Query()]) -> Re
     summary="Define attributes",
     openapi_extra=json_body(Definitions),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def define(here: Writing, body: TheBody) -> Response:
     asked = members(Definitions, await body.read())
     items = [Attribute(each.name, KINDS[each.of], each.type) for each in asked.attributes]
     checked(*(each.name for each in items))
-    answered: Response = await here.change(operations.define, items, lambda each: {"name": each.name})
-    return answered
+    return await here.change(operations.define, items, lambda each: {"name": each.name})
 
 
 @router.delete(
     "/attributes",
     summary="Remove an attribute that no name has, or with clear=true from all that have it",
     responses=answers(NotFoundError, DeniedError, ConflictError),
-    response_model=None,
 )
 async def undefine(here: Writing, asked: Annotated[Undefined, Query()]) -> Response:
     item = Attribute(asked.name, KINDS[asked.of])
@@ -141,7 +137,6 @@ def _shown(each: Value) -> dict[str, Any]:
     "/values",
     summary="The attributes of a name",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_values(here: Reading, asked: Annotated[Key, Query()]) -> Response:
     there = await here.run(here.replicas.catalog.values, KINDS[asked.of], asked.key, asked.name or "")
@@ -152,7 +147,6 @@ async def get_values(here: Reading, asked: Annotated[Key, Query()]) -> Response:
     "/values/search",
     summary="The names whose attribute has such a value",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def search(here: Reading, asked: Annotated[Search, Query()]) -> Response:
     kind, catalog = KINDS[asked.of], here.replicas.catalog
@@ -189,13 +183,11 @@ def _told_value(each: Value) -> dict[str, Any]:
     summary="Give names attributes, or other values of those that they have",
     openapi_extra=json_body(Values),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def post_values(here: Writing, how: Annotated[Changing, Query()], body: TheBody) -> Response:
     items = [_valued(each, True) for each in members(Values, await body.read(MOST_BODY)).values]
     modes = {"add": operations.add_values, "modify": operations.modify_values, "put": operations.put_values}
-    answered: Response = await here.change(modes[how.mode], items, _told_value)
-    return answered
+    return await here.change(modes[how.mode], items, _told_value)
 
 
 @router.post(
@@ -203,9 +195,7 @@ async def post_values(here: Writing, how: Annotated[Changing, Query()], body: Th
     summary="Take attributes from names",
     openapi_extra=json_body(Values),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def delete_values(here: Writing, body: TheBody) -> Response:
     items = [_valued(each, False) for each in members(Values, await body.read(MOST_BODY)).values]
-    answered: Response = await here.change(operations.remove_values, items, _told_value)
-    return answered
+    return await here.change(operations.remove_values, items, _told_value)

@@ -16,7 +16,7 @@ from dai.api.requests.body import takes
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
-from dai.api.routes.replicas.common import (
+from dai.api.routes.replicas.location import (
     BODY,
     MOST_BODY,
     MOST_PAGE,
@@ -90,7 +90,6 @@ class Looked(Asked):
     "/indexes",
     summary="The indexes that this catalog tells its names",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_indexes(here: Reading) -> Response:
     there = await here.run(here.replicas.told_indexes)
@@ -107,7 +106,6 @@ async def get_indexes(here: Reading) -> Response:
     summary="Tell one more index; for administrators",
     openapi_extra=json_body(ToldIndexes),
     responses=answers(NotFoundError, DeniedError, ConflictError, *BODY),
-    response_model=None,
 )
 async def post_index(here: Administering, body: TheBody) -> Response:
     asked = members(ToldIndexes, await body.read())
@@ -129,7 +127,6 @@ async def post_index(here: Administering, body: TheBody) -> Response:
     "/indexes",
     summary="Tell an index no more; for administrators",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def delete_index(here: Administering, asked: Annotated[Unlisted, Query()]) -> Response:
     item = Index(asked.url, 0, asked.pattern)
@@ -143,7 +140,6 @@ async def delete_index(here: Administering, asked: Annotated[Unlisted, Query()])
     "/updates",
     summary="Tell all indexes all names, soon; for administrators",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
     status_code=202,
 )
 async def update_now(here: Administering) -> Response:
@@ -155,7 +151,6 @@ async def update_now(here: Administering) -> Response:
     "/index",
     summary="The catalogs that have a name, or names that fit a pattern",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def get_index(here: Reading, asked: Annotated[Known, Query()]) -> Response:
     if (asked.logical is None) == (asked.pattern is None):
@@ -175,7 +170,6 @@ async def get_index(here: Reading, asked: Annotated[Known, Query()]) -> Response
     summary="The catalogs of many names at once",
     openapi_extra=json_body(Looked),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def query_index(here: Reading, body: TheBody) -> Response:
     asked = members(Looked, await body.read(MOST_BODY))
@@ -187,7 +181,6 @@ async def query_index(here: Reading, body: TheBody) -> Response:
     "/index/catalogs",
     summary="The catalogs that the index knows",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def get_catalogs(here: Reading) -> Response:
     listed = [
@@ -202,7 +195,6 @@ async def get_catalogs(here: Reading) -> Response:
     summary="A portion of all names of a catalog, as an Arrow stream with a column logical",
     openapi_extra=takes({ARROW: None}),
     responses=answers(NotFoundError, DeniedError, ConflictError, LimitError, *BODY),
-    response_model=None,
 )
 async def take_names(here: Telling, asked: Annotated[Portion, Query()], body: TheBody) -> Response:
     data = await body.read(MOST_BODY)
@@ -225,7 +217,6 @@ async def take_names(here: Telling, asked: Annotated[Portion, Query()], body: Th
     summary="A filter of all names of a catalog",
     openapi_extra=takes({FILTER: None}),
     responses=answers(NotFoundError, DeniedError, LimitError, *BODY),
-    response_model=None,
 )
 async def take_filter(here: Telling, asked: Annotated[Told, Query()], body: TheBody) -> Response:
     names = Filter.from_bytes(await body.read(MOST_FILTER))
@@ -238,7 +229,6 @@ async def take_filter(here: Telling, asked: Annotated[Told, Query()], body: TheB
     summary="What changed of a catalog since its last update",
     openapi_extra=json_body(Changed),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def take_changes(here: Telling, body: TheBody) -> Response:
     asked = members(Changed, await body.read(MOST_BODY))
@@ -253,7 +243,6 @@ async def take_changes(here: Telling, body: TheBody) -> Response:
     "/index/catalogs",
     summary="The catalog is gone: the index forgets it",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def withdraw(here: Telling, asked: Annotated[Gone, Query()]) -> Response:
     await here.run(here.replicas.withdraw, asked.catalog)

@@ -18,7 +18,7 @@ from dai.api.requests.negotiation import best
 from dai.api.requests.parameters import Asked, Text, Unsaid, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
-from dai.api.routes.replicas.common import (
+from dai.api.routes.replicas.location import (
     BODY,
     MOST_BODY,
     MOST_PAGE,
@@ -129,7 +129,7 @@ async def _pairs(body: TheBody, request: Request) -> list[operations.Pair]:
 _MAPPED = takes({JSON: Mapped.model_json_schema(), LINES: Pair.model_json_schema()})
 
 
-@router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError), response_model=None)
+@router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError))
 async def get_replicas(here: Reading) -> Response:
     catalog = await here.run(here.replicas.catalog.counts)
     return JSONAnswer({"url": here.replicas.settings.url, "catalog": catalog, "index": here.replicas.index.counts()})
@@ -139,7 +139,6 @@ async def get_replicas(here: Reading) -> Response:
     "/mappings",
     summary="The mappings of a name, or of the names that fit a pattern",
     responses=answers(NotFoundError, DeniedError, ParameterError),
-    response_model=None,
 )
 async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings, Query()]) -> Response:
     catalog = here.replicas.catalog
@@ -172,7 +171,6 @@ async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings,
     summary="The mappings of many names at once",
     openapi_extra=json_body(Names),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def query_mappings(here: Reading, body: TheBody) -> Response:
     asked = members(Names, await body.read(MOST_BODY))
@@ -194,12 +192,10 @@ async def query_mappings(here: Reading, body: TheBody) -> Response:
     summary="Add mappings, each by itself; what is refused is told",
     openapi_extra=_MAPPED,
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def post_mappings(here: Writing, how: Annotated[How, Query()], body: TheBody, request: Request) -> Response:
     modes = {"create": operations.create, "add": operations.add, "put": operations.put}
-    answered: Response = await here.change(modes[how.mode], await _pairs(body, request), _named)
-    return answered
+    return await here.change(modes[how.mode], await _pairs(body, request), _named)
 
 
 @router.post(
@@ -207,11 +203,9 @@ async def post_mappings(here: Writing, how: Annotated[How, Query()], body: TheBo
     summary="Delete mappings; a name that has none any more is gone with its attributes",
     openapi_extra=_MAPPED,
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def delete_mappings(here: Writing, body: TheBody, request: Request) -> Response:
-    answered: Response = await here.change(operations.delete, await _pairs(body, request), _named)
-    return answered
+    return await here.change(operations.delete, await _pairs(body, request), _named)
 
 
 @router.post(
@@ -219,23 +213,19 @@ async def delete_mappings(here: Writing, body: TheBody, request: Request) -> Res
     summary="Give names another name; mappings and attributes go with them",
     openapi_extra=json_body(Renames),
     responses=answers(NotFoundError, DeniedError, *BODY),
-    response_model=None,
 )
 async def rename(here: Writing, body: TheBody) -> Response:
     asked = members(Renames, await body.read(MOST_BODY))
     pairs = [(each.before, each.after) for each in asked.names]
     checked(*(each for pair in pairs for each in pair))
     operation = operations.rename_logical if asked.of == "logical" else operations.rename_target
-    answered: Response = await here.change(operation, pairs, lambda pair: {"from": pair[0], "to": pair[1]})
-    return answered
+    return await here.change(operation, pairs, lambda pair: {"from": pair[0], "to": pair[1]})
 
 
 @router.delete(
     "/mappings",
     summary="Delete every mapping, and every attribute of a name; for administrators",
     responses=answers(NotFoundError, DeniedError),
-    response_model=None,
 )
 async def clear(here: Administering) -> Response:
-    answered: Response = await here.change(operations.clear, [None], lambda _: {})
-    return answered
+    return await here.change(operations.clear, [None], lambda _: {})

@@ -59,7 +59,9 @@ class Location:
         except Refused as error:
             raise error.error() from error
 
-    async def change(self, operation: Operation, items: Sequence[Any], told: Callable[[Any], dict[str, Any]]) -> Any:
+    async def change(
+        self, operation: Operation, items: Sequence[Any], told: Callable[[Any], dict[str, Any]]
+    ) -> JSONAnswer:
         """What came of the items: how many changed something, and the others with why."""
         codes = await asyncio.wrap_future(self.replicas.catalog.submit(operation, items))
         refused = [
