@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -340,6 +341,11 @@ def test_addresses_that_are_none(field_service: str) -> None:
         assert caught.value.hint == "An address looks like http://127.0.0.1:8080/data"
     with dqp.connect(field_service + "/a") as lab, pytest.raises(RequestError, match="is a resource, not a federation"):
         lab.tables()
+
+
+def test_an_address_without_its_sql(field_service: str) -> None:
+    answer = httpx.get(f"{field_service}/resources/a/query")
+    assert (answer.status_code, answer.json()["hint"]) == (400, "Add it to the address: ?sql=…")
 
 
 def test_names_of_other_libraries(field_service: str) -> None:

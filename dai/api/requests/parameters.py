@@ -116,7 +116,8 @@ def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
     name = ".".join(str(each) for number, each in enumerate(place) if number == 0 or isinstance(each, int))
     match wrong["type"]:
         case "missing":
-            return ParameterError(f"The parameter {name!r} is missing.")
+            hint = f"Add it to the address: ?{name}=…" if wrong["loc"][0] == "query" else None
+            return ParameterError(f"The parameter {name!r} is missing.", hint=hint)
         case "extra_forbidden":
             return unknown(name, known)
         case "value_error":
