@@ -196,7 +196,7 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
     """The estimate for a join."""
     pairs, rest = _pairs(condition, left, right)
     both = Estimate(left.rows * right.rows, {**left.columns, **right.columns}) if rest else left
-    others = selectivity(rest, both)[0] if rest else 1.0
+    others = _beside(rest, left, right, both) if rest else 1.0
     if kind in ("semi", "anti"):
         matching = _matched(left, right, pairs, others)
         rows = left.rows * (matching if kind == "semi" else max(LONELY, 1 - matching))
@@ -224,6 +224,21 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         **(right.keys if _key(left, (each for each, _ in pairs)) else {}),
     }
     return Estimate(max(1.0, rows), columns, keys, same)
+
+
+def _beside(conditions: list[exp.Expression], left: Estimate, right: Estimate, both: Estimate) -> float:
+    """The part of the combinations that fulfil what a join asks for beside equal columns. Of an OR each of whose k
+    branches speaks of both sides, each side fulfils its own part already (``dqp.planning.rules.simplify``): of k x k
+    combinations of branches k are left."""
+    part, rest = 1.0, []
+    for each in conditions:
+        branches = list(each.flatten()) if isinstance(each, exp.Or) else []
+        names = [{one.name for one in branch.find_all(exp.Column)} for branch in branches]
+        if names and all(each & left.columns.keys() and each & right.columns.keys() for each in names):
+            part /= len(branches)
+        else:
+            rest.append(each)
+    return part * (selectivity(rest, both)[0] if rest else 1.0)
 
 
 def _filled(side: Estimate, matching: float) -> dict[str, ColumnStatistics]:

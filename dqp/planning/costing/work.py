@@ -8,7 +8,7 @@ side.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 
 from sqlglot import exp
 
@@ -52,7 +52,7 @@ LOOK = 0.2
 """A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
 ORDERED = 0.2
 """The part of the seconds for groups that are made one after the other."""
-HOPED = 0.7
+HOPED = 0.9
 """The part of what keys are expected to leave out that is counted."""
 BUILD_BYTES = 16e6
 """Of what may reduce another statement by its keys."""
@@ -62,8 +62,10 @@ _OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
 class Work:
     """Seconds of operators where the constants of ``dialect`` hold."""
 
-    def __init__(self, estimator: Estimator, dialect: str) -> None:
+    def __init__(self, estimator: Estimator, dialect: str, kept: Mapping[Remote, float] | None = None) -> None:
+        """``kept``: the part of the rows of statements that keys from elsewhere leave."""
         self._of, self._dialect, self._price = estimator.of, dialect, costs(dialect)
+        self._kept = kept or {}
 
     def tree(self, tree: Operator) -> float:
         """Seconds of all operators of the tree, and of the plans nested in them as often as they are evaluated."""
@@ -106,7 +108,7 @@ class Work:
         return nested + (0.0 if method is None else method(node))
 
     def _rows(self, node: Operator) -> float:
-        return self._of(node).rows
+        return self._of(node).rows * (self._kept.get(node, 1.0) if isinstance(node, Remote) else 1.0)
 
     def _scan(self, node: Scan) -> float:
         return self._rows(node) * self._price.scan
@@ -155,6 +157,11 @@ class Work:
             part, _ = selectivity(conjuncts(condition), below)
             looks = sum(1 for _ in condition.find_all(exp.Predicate))
             return price.value * LOOK * looks + part * self._value(expression.this, below)
+        case = expression.this
+        if isinstance(expression, exp.AggFunc) and isinstance(case, exp.Case) and _or_null(case):
+            looks = sum(1 for each in case.args["ifs"] for _ in each.this.find_all(exp.Predicate))
+            values = sum(self._value(each.args["true"], below) for each in case.args["ifs"])
+            return price.value * (looks + 1) + values
         operations = sum(1 for each in expression.find_all(*_OPERATIONS) if not isinstance(each, exp.Distinct))
         return price.value * operations + price.distinct * sum(1 for _ in expression.find_all(exp.Distinct))
 
@@ -194,6 +201,11 @@ class Work:
         looked_up = bool(inner) and all(indexed(each, names) for each in inner)
         rows = sum(map(self._rows, node.inputs))
         return rows * (self._price.index if looked_up else once)
+
+
+def _or_null(case: exp.Case) -> bool:
+    """Whether all rows without a branch of theirs are NULL, which no aggregate looks at."""
+    return isinstance(case.args.get("default") or exp.Null(), exp.Null)
 
 
 def equal(join: Join) -> Iterator[tuple[str, str]]:
@@ -252,7 +264,7 @@ def elapsed(
         seconds[each] = max(seconds[each], left * kept[each] * estimator.seconds(each))
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
-    here = Work(estimator, "duckdb")
+    here = Work(estimator, "duckdb", kept)
     local = sum(here.node(each) for each in nodes if not isinstance(each, Remote | Inline))
     return max(longest, sum(seconds.values()) * OVERLAP) + left * local
 
