@@ -52,7 +52,7 @@ LOOK = 0.2
 """A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
 ORDERED = 0.2
 """The part of the seconds for groups that are made one after the other."""
-HOPED = 0.9
+HOPED = 0.7
 """The part of what keys are expected to leave out that is counted."""
 BUILD_BYTES = 16e6
 """Of what may reduce another statement by its keys."""
@@ -246,13 +246,14 @@ def elapsed(
     dialect: Callable[[str], str],
     parts: Callable[[Remote], int],
     left: float = 1.0,
+    hoped: float = HOPED,
 ) -> float:
     """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
     is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same
-    time, those that are reduced by keys after the one that has the keys."""
+    time, those that are reduced by keys after the one that has the keys. ``hoped``: as ``HOPED``."""
     nodes = list(walk_deep(tree))
     remotes = _fetched(nodes, dialect)
-    kept, after, read = reductions(nodes, estimator)
+    kept, after, read = reductions(nodes, estimator, hoped)
     seconds: dict[Remote, float] = {}
     for each in remotes:
         work = Work(estimator, dialect(each.source))
@@ -293,7 +294,7 @@ def _streams(tree: Operator) -> bool:
 
 
 def reductions(
-    nodes: list[Operator], estimator: Estimator
+    nodes: list[Operator], estimator: Estimator, hoped: float = HOPED
 ) -> tuple[dict[Remote, float], dict[Remote, set[Remote]], dict[Remote, float]]:
     """For each remote subtree the part of its rows that the keys of others leave, those others, and the part of its
     table that is read then."""
@@ -310,7 +311,7 @@ def reductions(
                     continue
                 part = _part(estimator.of(build), key, estimator.of(probe), name)
                 if part <= LARGEST_PART:
-                    left[probe] *= 1 - HOPED * (1 - part)
+                    left[probe] *= 1 - hoped * (1 - part)
                     read[probe] *= part if indexed(probe.tree, {name}) else 1.0
                     after[probe].add(build)
     return left, after, read

@@ -30,7 +30,7 @@ from dqp.algebra.operators import (
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.key_lists import NUMBER, most_listed
-from dqp.planning.costing.work import AT_ONCE, elapsed, reductions
+from dqp.planning.costing.work import AT_ONCE, HOPED, elapsed, reductions
 from dqp.planning.parallel import in_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
@@ -41,6 +41,10 @@ from dqp.sql import dialects
 Pushed = Callable[[Operator, Set[str], Context], Operator]
 WORTHWHILE = 0.03
 """Seconds of a statement from which its alternatives are weighed."""
+LONG = 0.2
+"""Seconds of a statement from which it is weighed against reading its tables."""
+TOGETHER = 0.9
+"""As ``HOPED``, where keys of several tables reduce one."""
 BETTER = 0.8
 """The part of a statement's seconds that an alternative may take at most to replace it."""
 
@@ -73,11 +77,8 @@ def _weighed(tree: Operator, left: Mapping[Remote, float], context: Context) -> 
     if isinstance(tree, Remote):
         part = left[tree]
 
-        def seconds(each: Operator) -> float:
-            return _elapsed(each, part, context)
-
-        best = _best(tree, tree.tree, frozenset(tree.columns), seconds, context)
-        return _or_read(tree, best, seconds, context)
+        best = _best(tree, tree.tree, frozenset(tree.columns), lambda each: _elapsed(each, part, context), context)
+        return _or_read(tree, best, part, context)
 
     def change(node: exp.Expression) -> exp.Expression | None:
         if not isinstance(node, Nested):
@@ -122,17 +123,17 @@ def _best(
     return apart
 
 
-def _or_read(whole: Remote, best: Operator, seconds: Callable[[Operator], float], context: Context) -> Operator:
+def _or_read(whole: Remote, best: Operator, left: float, context: Context) -> Operator:
     """``best``, or all joins here over the tables alone: keys of several reduce what is read then, which no step on the
     way to it shows."""
-    before = seconds(best)
-    if before < WORTHWHILE or not any(isinstance(each, Join) for each in walk(whole.tree)):
+    before = _elapsed(best, left, context)
+    if before < LONG or not any(isinstance(each, Join) for each in walk(whole.tree)):
         return best
     remarks = len(context.remarks)
     alone = replace(context, options=replace(context.options, pushdown="none"))
     read = _pushed(whole.tree, frozenset(whole.columns), alone)
     context.learn(read)
-    after = seconds(read)
+    after = _elapsed(read, left, context, TOGETHER)
     if after > BETTER * before:
         del context.remarks[remarks:]
         return best
@@ -148,8 +149,8 @@ def _continues(tree: Operator, input: Operator) -> bool:
     return tree.kind == "union" and (input.kind, input.all) == (tree.kind, tree.all)
 
 
-def _elapsed(tree: Operator, left: float, context: Context) -> float:
-    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left)
+def _elapsed(tree: Operator, left: float, context: Context, hoped: float = HOPED) -> float:
+    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left, hoped)
 
 
 def _parts(remote: Remote, context: Context) -> int:
