@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp
 
 from dqp.algebra.constants import literal, number, value
-from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
+from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column, walk
 from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
@@ -199,6 +199,49 @@ def test_a_join_makes_no_new_values() -> None:
     lines = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
     name = next(iter(lines.columns))
     assert lines.values(name) == pytest.approx(2, rel=0.02)
+
+
+def test_what_each_side_of_an_or_says_counts_once() -> None:
+    """Each side has its own OR already: two of the four combinations of branches are left."""
+    apart = "(o.state = 'a' or o.state = 'b') and (c.id <= 50 or c.id > 150)"
+    both = "(o.state = 'a' and c.id <= 50) or (o.state = 'b' and c.id > 150)"
+    joined = "select o.id from pg.orders o join maria.customers c on o.customer = c.id where "
+    assert rows(joined + both) == pytest.approx(rows(joined + apart) / 2, rel=0.01)
+
+
+def test_a_star_is_read_where_keys_of_all_its_joins_leave_little() -> None:
+    """The database would join a large table in one step after the other; none of them alone reads less of it."""
+
+    def made(rows: float) -> Operator:
+        sales = _table(
+            "pg",
+            "sales",
+            rows,
+            Column("id", "INTEGER", "int4", False, rows, 0.0, 1, int(rows), 4.0),
+            *(Column(each, "INTEGER", "int4", True, 2000.0, 0.0, 1, 2000, 4.0) for each in ("day", "buyer")),
+            *(Column(each, "DOUBLE", "float8", True, None, 0.0, None, None, 8.0) for each in ("price", "paid")),
+        )
+        days, buyers = (
+            _table(
+                "pg",
+                name,
+                2000.0,
+                Column("id", "INTEGER", "int4", False, 2000.0, 0.0, 1, 2000, 4.0),
+                Column("kind", "INTEGER", "int4", True, 40.0, 0.0, 1, 40, 4.0),
+            )
+            for name in ("days", "buyers")
+        )
+        catalog = Catalog.of([sales, days, buyers], dialects={"pg": "postgresql"})
+        sql = "select s.price, s.paid from pg.sales s join pg.days d on s.day = d.id join pg.buyers b on s.buyer = b.id"
+        tree = bind(f"{sql} where d.kind = 1 and b.kind = 1", catalog).tree
+        return optimise(tree, Context(catalog, Estimator(), Names()))
+
+    def tables(tree: Operator) -> list[int]:
+        remotes = [each for each in walk(tree) if isinstance(each, Remote)]
+        return sorted(sum(isinstance(one, Scan) for one in walk(each.tree)) for each in remotes)
+
+    assert tables(made(3e6)) == [1, 1, 1]
+    assert tables(made(3e4)) == [3]
 
 
 def test_tuples_at_hand_are_known_exactly() -> None:

@@ -90,6 +90,7 @@ EAGER = {
     ("dqp.planning.rules.semijoins", "FEWER"): 1e9,
     ("dqp.planning.rules.semijoins", "ROWS"): 0,
     ("dqp.planning.rules.subtrees", "WORTHWHILE"): 0.0,
+    ("dqp.planning.rules.subtrees", "LONG"): 0.0,
     ("dqp.planning.rules.subtrees", "BETTER"): 1.5,
 }
 """What decides whether a step pays, set so that it always does: the tables here are too small for most."""
