@@ -72,6 +72,35 @@ def test_types_that_are_hard_to_send(port):
     assert get(port.address, ticket("none")).table().equals(table.slice(0, 0))
 
 
+def _strings(offsets: list[int]) -> pa.Array:
+    buffers = [None, pa.array(offsets, pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+def _list(offsets: list[int]) -> pa.Array:
+    buffers = [None, pa.array(offsets, pa.int32()).buffers()[1]]
+    return pa.Array.from_buffers(
+        pa.list_(pa.int8()), len(offsets) - 1, buffers, children=[pa.array([1, 2, 3], pa.int8())]
+    )
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        _strings([0, 1_900_000_000, 1_900_000_100, 3]),
+        _list([0, 1_900_000_000, 1_900_000_100, 3]),
+        pa.DictionaryArray.from_arrays(pa.array([1_000_000_000, 0, 0], pa.int32()), pa.array(["a"]), safe=False),
+    ],
+    ids=["text", "list", "dictionary"],
+)
+def test_damaged_tuples_are_an_error(port, damaged):
+    """Whoever computes with them reads memory that is not theirs: the process ends."""
+    sent = pa.record_batch([damaged], ["a"])
+    port.publish(ticket(), lambda _: Stream(sent.schema, [sent]))
+    with pytest.raises(InternalError, match="ArrowInvalid"):
+        get(port.address, ticket()).table()
+
+
 # --- tickets
 
 

@@ -196,6 +196,8 @@ def _received(reader: flight.FlightStreamReader, address: str, cancellation: Can
         while True:
             try:
                 chunk = reader.read_chunk()
+                if chunk.data is not None:
+                    chunk.data.validate(full=True)  # its offsets are addresses, and another process has written them
             except StopIteration:
                 raise EvaluatorLostError("An exchange ended before its end was seen.", address=address) from None
             except (pa.ArrowException, OSError) as error:
