@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from dai.client import Options
 from dai.client.http.transport import Reply, Transport
-from dai.errors import DaiError, DatabaseUnavailableError, RequestError, UnreachableError
+from dai.errors import DaiError, DatabaseUnavailableError, RequestError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dqp.errors import NoTokenError
 from dqp.settings import ExchangeSettings
@@ -105,7 +105,7 @@ class ExchangedTokens:
                 reply = transport.send("POST", self._path, body, form, _ANY, cancellation)
                 with reply.body:
                     status, document = reply.status, _document(reply, began + SECONDS)
-        except (UnreachableError, RequestError) as error:
+        except (UnreachableError, RequestError, TruncatedError) as error:
             raise self._away(error.detail, "does not answer") from error
         if status == 200:
             return self._taken(document, began)

@@ -389,6 +389,15 @@ def test_keys_that_are_not_for_this(issuer: Issuer) -> None:
             asyncio.run(_caller(issuer.method(), token))
 
 
+def test_a_key_that_cannot_be_used_leaves_the_others(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
+    """A set may hold what this service does not understand (RFC 7517, 5)."""
+    usable = jwk("ES256", *KEYS["ES256"])
+    unusable = ["text", 7, {"kty": ["RSA"]}, {**usable, "kid": ["x"]}, {**usable, "kid": "odd", "x": "AA"}]
+    issuer.keys = [*unusable, usable]
+    assert asyncio.run(_caller(issuer.method(), issuer.token("ES256"))) is not None
+    assert [each for each in caplog.records if getattr(each, "key", "") == "odd"]
+
+
 def test_keys_in_a_file(issuer: Issuer, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     with pytest.raises(ConfigurationError, match="holds no keys"):
@@ -396,9 +405,10 @@ def test_keys_in_a_file(issuer: Issuer, tmp_path: Path) -> None:
     file.write_text(json.dumps({"keys": issuer.keys}))
     assert asyncio.run(_caller(issuer.method(jwks=str(file)), issuer.token())) is not None
     assert issuer.asked == []
-    file.write_text("{}")
-    with pytest.raises(ConfigurationError, match="holds no keys"):
-        issuer.method(jwks=str(file))
+    for wrong in ("{}", '{"keys": ["text"]}'):
+        file.write_text(wrong)
+        with pytest.raises(ConfigurationError, match="holds no keys"):
+            issuer.method(jwks=str(file))
 
 
 def test_a_checked_token_expires(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:

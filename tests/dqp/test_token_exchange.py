@@ -311,6 +311,7 @@ def given(**members: Any) -> Answer:
         (200, {}, b'["good"]'),
         (302, {"Location": "http://127.0.0.1:9/token"}, b""),
         (204, {}, b""),
+        (200, {"Content-Encoding": "gzip"}, b"theirs"),
         (401, {}, b'{"error": "invalid_client"}'),
         (400, {}, b'{"error": "unauthorized_client"}'),
         (500, {}, b"theirs"),

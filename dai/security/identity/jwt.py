@@ -199,18 +199,31 @@ def _keys(config: JwtConfig) -> Keys:
         document = _got(url, config)
     keys: dict[tuple[str | None, str], jwt.PyJWK] = {}
     for each in document["keys"][:MOST_KEYS]:
-        if each.get("use", "sig") != "sig" or each.get("kty") == "oct":
-            continue
-        algorithms = ASYMMETRIC.get(each.get("crv", each.get("kty")), ())
-        for algorithm in {each.get("alg")} & set(algorithms) if "alg" in each else algorithms:
-            if algorithm in config.algorithms:
-                key = jwt.PyJWK(each, algorithm)
-                if each["kty"] == "RSA" and key.key.key_size < _LEAST_RSA_BITS:
-                    log.warning("a key of the issuer is too short", extra={"key": str(each.get("kid"))})
-                    continue
-                keys[each.get("kid"), algorithm] = key
+        try:
+            keys |= _usable(each, config)
+        except (AttributeError, *_UNREADABLE) as error:
+            log.warning("a key of the issuer cannot be used", extra={"key": _id(each), "error": str(error)})
     if not keys:
         raise ValueError("there is no key for any of identity.jwt.algorithms")
+    return keys
+
+
+def _id(key: Any) -> str:
+    return str(key.get("kid"))[:100] if isinstance(key, dict) else "not an object"
+
+
+def _usable(key: Any, config: JwtConfig) -> dict[tuple[str | None, str], jwt.PyJWK]:
+    """The key for each of its algorithms; nothing where it is for something else."""
+    if key.get("use", "sig") != "sig" or key.get("kty") == "oct":
+        return {}
+    keys = {}
+    algorithms = ASYMMETRIC.get(key.get("crv", key.get("kty")), ())
+    for algorithm in {key.get("alg")} & set(algorithms) if "alg" in key else algorithms:
+        if algorithm in config.algorithms:
+            usable = jwt.PyJWK(key, algorithm)
+            if key["kty"] == "RSA" and usable.key.key_size < _LEAST_RSA_BITS:
+                raise ValueError("it is too short")
+            keys[key.get("kid"), algorithm] = usable
     return keys
 
 
