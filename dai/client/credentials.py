@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dai.client.http.transport import Options, is_loopback
 from dai.errors import ConfigurationError, MissingDependencyError
@@ -117,7 +117,8 @@ def _file() -> Path:
 
 
 def _profiles() -> dict[str, dict[str, Any]]:
-    """By name. ConfigurationError for a file that is wrong, or whose secrets others can read."""
+    """By name. ConfigurationError for a file that is wrong, that others can change, or whose secrets others can
+    read."""
     path = _file()
     try:
         text = path.read_text(encoding="utf-8")
@@ -128,6 +129,10 @@ def _profiles() -> dict[str, dict[str, Any]]:
         document = tomllib.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"{path} is not TOML: {error}.") from error
+    if os.name == "posix" and mode & 0o002:
+        raise ConfigurationError(
+            f"Everybody can change {path}, which says where tokens are sent.", hint=f"chmod 600 {path}"
+        )
     for name, each in document.items():
         if not isinstance(each, dict) or not isinstance(each.get("url"), str):
             raise ConfigurationError(f"{path}: {name} must be a section with a url.")
@@ -167,11 +172,15 @@ def _secret(profile: str, value: str) -> str:
         return value
     try:
         import keyring
+        import keyring.errors
     except ImportError as error:
         raise MissingDependencyError(
             f"The profile {profile} has its token in a keyring.", hint="pip install 'dai-dqp[keyring]'"
         ) from error
-    token = keyring.get_password(_KEYRING, name)
+    try:
+        token = keyring.get_password(_KEYRING, name)
+    except keyring.errors.KeyringError as error:
+        raise ConfigurationError(f"The profile {profile}: the keyring cannot be read.", hint=str(error)) from error
     if token is None:
         raise ConfigurationError(
             f"The profile {profile}: the keyring has no token {name!r}.", hint=f"keyring set {_KEYRING} {name}"
@@ -183,7 +192,8 @@ def _below(address: str, url: str) -> bool:
     wanted, allowed = urlsplit(address), urlsplit(url)
     path = allowed.path.rstrip("/")
     same = (wanted.scheme, wanted.netloc.lower()) == (allowed.scheme, allowed.netloc.lower()) and bool(allowed.netloc)
-    return same and (wanted.path == path or wanted.path.startswith(f"{path}/"))
+    goes_up = not {"..", "."}.isdisjoint(unquote(wanted.path).replace("\\", "/").split("/"))
+    return same and not goes_up and (wanted.path == path or wanted.path.startswith(f"{path}/"))
 
 
 def _origin(address: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keyring
 import keyring.backend
+import keyring.backends.fail
 import pytest
 
 import dai
@@ -80,6 +81,10 @@ def test_what_counts_more(
         "https://other@data.example.org/lab",
         "http://data.example.org/lab",
         "https://data.example.org:444/lab",
+        "https://data.example.org/lab/../other",
+        "https://data.example.org/lab/%2e%2E/other",
+        "https://data.example.org/lab/..%2fother",
+        "https://data.example.org/lab/..\\other",
     ],
 )
 def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:
@@ -113,6 +118,21 @@ def test_a_token_that_others_can_read(lab: Path) -> None:
         options_for(URL, {})
     lab.write_text(f'[lab]\nurl = "{URL}"\ntoken = "env:HOME"\n')
     assert options_for(URL, {})["token"]
+
+
+def test_a_file_that_everybody_can_change(lab: Path) -> None:
+    """Whoever does could have a token of the keyring sent to an address of their own."""
+    written(lab, f'[lab]\nurl = "{URL}"\ntoken = "env:HOME"\n')
+    lab.chmod(0o646)
+    with pytest.raises(ConfigurationError, match="Everybody can change"):
+        options_for(URL, {})
+
+
+def test_a_keyring_that_cannot_be_read(lab: Path, in_memory: None) -> None:
+    written(lab, f'[lab]\nurl = "{URL}"\ntoken = "keyring:lab"\n')
+    keyring.set_keyring(keyring.backends.fail.Keyring())
+    with pytest.raises(ConfigurationError, match="the keyring cannot be read"):
+        options_for(URL, {})
 
 
 def test_an_unknown_profile(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
