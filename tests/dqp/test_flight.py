@@ -24,6 +24,7 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.runtimes.flight import server
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from tests.dqp.tickets import SCHEMA, TOKEN, batch, get, of, ticket
@@ -129,6 +130,25 @@ def test_a_consumer_does_not_wait_for_ever(port):
         get(port.address, ticket(), timeout=0.05)
 
 
+def test_of_many_readers_only_those_wait_whose_producer_is_expected(port, pool, monkeypatch):
+    """Anybody can make up a ticket, and each that waits has a thread."""
+    monkeypatch.setattr(server, "MOST_READERS", 1)
+    port.expect("q1", 1)
+    waiting = pool.submit(lambda: get(port.address, Ticket("unknown", 1, "f", 0, TOKEN)).table())
+    until(lambda: port.health()["readers"] == 1)
+    expected = pool.submit(lambda: get(port.address, ticket()).table())
+    until(lambda: port.health()["readers"] == 2)
+    made_up, patience = Ticket("made up", 1, "f", 0, "x").encode(30.0), flight.FlightCallOptions(timeout=20)
+    with flight.connect(f"grpc://{port.address}") as client, pytest.raises(flight.FlightServerError) as caught:
+        client.do_get(flight.Ticket(made_up), patience)
+    assert json.loads(caught.value.extra_info)["started"] is False
+    assert port.health()["readers"] == 2
+    port.publish(ticket(), of(batch(0)))
+    assert expected.result().num_rows == 100
+    port.publish(Ticket("unknown", 1, "f", 0, TOKEN), of(batch(0)))
+    assert waiting.result().num_rows == 100
+
+
 def test_a_wrong_token_opens_nothing_and_spoils_nothing(port):
     port.publish(ticket(), of(batch(0)))
     for wrong in (new_token(), TOKEN[:-1], "ä"):
@@ -160,7 +180,7 @@ def test_each_ticket_is_read_once(port):
         b"[]",
         b"{}",
         json.dumps({**json.loads(ticket().encode()), "partition": "0"}).encode(),
-        json.dumps({**json.loads(ticket().encode()), "wait": 1e9}).encode(),
+        json.dumps({**json.loads(ticket().encode()), "wait": 31}).encode(),
         json.dumps({**json.loads(ticket().encode()), "wait": float("nan")}).encode(),
         json.dumps({**json.loads(ticket().encode()), "more": 1}).encode(),
         json.dumps({**json.loads(ticket().encode()), "token": "\ud800"}).encode(),
