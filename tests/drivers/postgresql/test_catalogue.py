@@ -1,6 +1,7 @@
 """PostgreSQL's catalogue: tables, statistics, and the names nearest to one that is misspelt."""
 
 import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -103,17 +104,17 @@ def test_without_a_free_connection_a_misspelt_table_is_an_error_all_the_same(
     driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=600))
     assert isinstance(driver, PostgreSQL)
     asked = threading.Event()
-    suggestion = driver._meant
+    look = driver._known
 
-    def meant(name: str, cancellation: Cancellation) -> str | None:
+    def known(names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
         held = driver._connections.take(Cancellation())
         try:
-            return suggestion(name, cancellation)
+            return look(names, values, cancellation)
         finally:
             driver._connections.give_back(held)
             asked.set()
 
-    monkeypatch.setattr(driver, "_meant", meant)
+    monkeypatch.setattr(driver, "_known", known)
     execute(driver, "CREATE TABLE made (n int)")
     with pytest.raises(StatementError) as caught:
         table(driver, "SELECT * FROM maid")
