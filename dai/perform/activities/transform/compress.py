@@ -6,6 +6,7 @@ import gzip
 import io
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ Mode = Literal["compress", "decompress"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Compression(Activity):
+class _Compression(Activity, ABC):
     """What compressions of one stream have in common."""
 
     tabular: ClassVar[Literal["no"]] = "no"
@@ -70,11 +71,11 @@ class _Compression(Activity):
             pieces = _bounded(self.unpacked(source), context)
         return _outputs(self, f"{self.element}Metadata", pieces, source.close, self.media_type, context)
 
-    def compressor(self, level: int) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def compressor(self, level: int) -> Any: ...
 
-    def unpacked(self, source: ByteStream) -> Iterator[bytes]:
-        raise NotImplementedError
+    @abstractmethod
+    def unpacked(self, source: ByteStream) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
