@@ -199,7 +199,12 @@ class Catalog:
         samples = []
         for identity, table in by_identity.items():
             statistics = self._known[identity][1] if identity in self._known else None
-            if isinstance(statistics, Sampled):
+            if isinstance(statistics, Sampled) and statistics.said is not None:
+                samples.append(
+                    f"{table}: about {statistics.rows:,} rows were counted, the source says {statistics.said:,}: "
+                    "its statistics are not used"
+                )
+            if isinstance(statistics, Sampled) and statistics.sample:
                 names = ", ".join(statistics.sampled[:MOST]) + ", …" * (len(statistics.sampled) > MOST)
                 samples.append(f"{table}: statistics of {names} from a sample of {statistics.sample:,} rows")
         origins = {each.source: self.origin(each.source) for each in tables}

@@ -1,4 +1,5 @@
 """Statistics from a sample, of the columns of which a source keeps none: distinct values, NULLs, ends, common values.
+Where a table cannot have the rows that its source says, all of them are from the sample.
 
 Rows are read in blocks all over a key, in one statement: bounded, and the same rows each time. Neighbours
 are often alike, so that a block counts, not a row: the estimate of distinct values is that of P. Haas and L. Stokes
@@ -10,8 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS
+from dqp.catalog.counting import Ask, Key, count, key_of, table_of, with_ends
 from dqp.catalog.sources.source import Source
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
@@ -30,6 +30,8 @@ NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql":
 WHOLE = frozenset({"postgresql"})
 """Those that keep statistics of all columns, once they have any."""
 BLOCKS, BLOCK_ROWS = 64, 16
+FACTOR = 10.0
+"""Between the rows that a source says and those that were counted, from which its statistics are not believed."""
 SECONDS = 0.25
 """A query that needs the statistics waits no longer for the sample; then there is none."""
 LEAST_ROWS = 1_000
@@ -46,128 +48,107 @@ Common = tuple[tuple[Any, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sampled(Statistics):
-    """``sampled``: the columns; ``sample``: its rows; ``common``: values by column."""
+    """``sampled``: the columns; ``sample``: its rows; ``common``: values by column. ``said``: the rows that the source
+    says, where the table cannot have about so many."""
 
     sampled: tuple[str, ...] = ()
     sample: int = 0
     common: Mapping[str, Common] = field(default_factory=dict)
+    said: int | None = None
 
 
 def with_sample(source: Source, info: TableInfo, known: Statistics) -> Statistics:
-    """The statistics with those of a sample where there are none; the same where none can be had in time."""
-    columns = [
-        each
-        for each in info.columns
-        if (known.columns.get(each.name) or ColumnStatistics()).distinct is None
-        and (each.name,) != info.primary_key
-        and not each.arrow.startswith(("binary", "large_binary", "list"))
-    ][:MOST_COLUMNS]
-    rows = known.rows if known.rows is not None else info.rows
-    kept = source.dialect not in NAMES or (known.columns and source.dialect in WHOLE)
-    if kept or info.kind != "table" or not columns or (rows is not None and rows < LEAST_ROWS):
+    """The statistics with those of a sample where there are none, or where the rows contradict them; the same where
+    none can be had in time."""
+    if source.dialect not in NAMES or info.kind != "table":
         return known
     cancellation = Cancellation()
     timer = threading.Timer(SECONDS, cancellation.cancel)
     timer.daemon = True
     timer.start()
+
+    def asked(sql: str) -> pa.Table:
+        with source.query(sql, cancellation=cancellation) as stream:
+            return stream.table()
+
     try:
-        return _sampled(source, info, columns, known, rows, cancellation)
+        return _Looked(source.dialect, info, asked).at(known)
     except (DaiError, pa.ArrowException):
         return known
     finally:
         timer.cancel()
 
 
-def _sampled(
-    source: Source,
-    info: TableInfo,
-    columns: list[Column],
-    known: Statistics,
-    rows: int | None,
-    cancellation: Cancellation,
-) -> Statistics:
-    dialect = NAMES[source.dialect]
-    table = exp.Table(this=exp.to_identifier(info.name), db=exp.to_identifier(info.schema) if info.schema else None)
+class _Looked:
+    """A table that is looked at."""
 
-    def written(node: exp.Expression) -> str:
-        return node.sql(dialect=dialect, identify=True)
+    def __init__(self, dialect: str, info: TableInfo, ask: Ask) -> None:
+        self._dialect, self._info, self._ask = dialect, info, ask
 
-    def asked(sql: str) -> pa.Table:
-        with source.query(sql, cancellation=cancellation) as stream:
-            return stream.table()
+    def _written(self, node: exp.Expression) -> str:
+        return node.sql(dialect=NAMES[self._dialect], identify=True)
 
-    key = _key(info, known) or (ROWID if dialect == "sqlite" else None)
-    if isinstance(key, exp.Column):
-        ends = [exp.select(each(this=key)).from_(table).subquery() for each in (exp.Min, exp.Max)]
-        low, high = (each.to_pylist()[0] for each in asked(written(exp.select(*ends))).columns)
-        key = _Key(key, low, high) if isinstance(low, int) and isinstance(high, int) else None
-    size = rows if rows is not None or key is None else key.span
-    if size is not None and size < LEAST_ROWS:
-        return known
-    items = [_item(each).as_(f"c{number}") for number, each in enumerate(columns)]
-    if key is None or key.span < BLOCKS * BLOCK_ROWS:
-        sample = asked(written(exp.select(*items).from_(table).limit(BLOCKS * BLOCK_ROWS)))
-        blocks = pa.array([each // BLOCK_ROWS for each in range(sample.num_rows)], pa.int64())
-    else:
-        select = exp.select(key.column.as_("k"), *items).from_(table)
-        sample = asked(_in_blocks(written(select), written(key.column), key))
-        blocks = sample.column("b")
-        rows = _counted(sample, key.span) if rows is None else rows
-        sample = sample.drop_columns(["b", "k"])
-    if not sample.num_rows:
-        return known
-    if rows is None and sample.num_rows < BLOCKS * BLOCK_ROWS and (key is None or key.span < BLOCKS * BLOCK_ROWS):
-        rows = sample.num_rows  # these are all
-    part = min(1.0, sample.num_rows / max(1.0, UNKNOWN_ROWS if rows is None else rows))
-    own, common = dict(known.columns), {}
-    for each, values in zip(columns, sample.columns, strict=True):
-        try:
-            own[each.name], common[each.name] = _of(values, blocks, part, own.get(each.name) or ColumnStatistics())
-        except pa.ArrowNotImplementedError:
-            continue
-    return Sampled(rows, known.size_bytes, own, tuple(common), sample.num_rows, common)
+    def at(self, known: Statistics) -> Statistics:
+        key = key_of(self._info, known, self._written, self._ask)
+        if key is None and self._dialect == "sqlite":
+            key = with_ends(ROWID, self._info, self._written, self._ask, whole=True)
+        said, rows = None, known.rows if known.rows is not None else self._info.rows
+        if key is not None:
+            counted = count(key, self._info, self._written, self._ask)
+            if rows is None:
+                rows = round(max(counted.rows, counted.seen))
+            elif counted.contradicts(rows, FACTOR):
+                said, rows = rows, round(counted.rows if counted.even else counted.seen)
+                known = Statistics(rows)
+        columns = self._unknown(known)
+        if not columns or (known.columns and self._dialect in WHOLE) or (rows is not None and rows < LEAST_ROWS):
+            return known if said is None else Sampled(rows, said=said)
+        return self._sampled(columns, known, rows, key, said)
 
+    def _unknown(self, known: Statistics) -> list[Column]:
+        """Columns of which nobody says how many distinct values they have."""
+        return [
+            each
+            for each in self._info.columns
+            if (known.columns.get(each.name) or ColumnStatistics()).distinct is None
+            and (each.name,) != self._info.primary_key
+            and not each.arrow.startswith(("binary", "large_binary", "list"))
+        ][:MOST_COLUMNS]
 
-@dataclass(frozen=True)
-class _Key:
-    """A column of whole numbers with which an index begins, and its ends."""
-
-    column: exp.Column
-    low: int
-    high: int
-
-    @property
-    def span(self) -> int:
-        return self.high - self.low + 1
-
-
-def _key(info: TableInfo, known: Statistics) -> _Key | exp.Column | None:
-    """A column of whole numbers with which an index begins, with its ends where they are known."""
-    whole = {each.name for each in info.columns if each.arrow.startswith(("int", "uint"))}
-    for name in (*info.primary_key[:1], *(each.columns[0] for each in info.indexes if each.columns)):
-        if name in whole:
-            column, ends = exp.column(name, quoted=True), known.columns.get(name) or ColumnStatistics()
-            low, high = _whole(ends.low), _whole(ends.high)
-            return column if low is None or high is None else _Key(column, low, high)
-    return None
+    def _sampled(
+        self, columns: list[Column], known: Statistics, rows: int | None, key: Key | None, said: int | None
+    ) -> Statistics:
+        items = [_item(each).as_(f"c{number}") for number, each in enumerate(columns)]
+        table = table_of(self._info)
+        if key is None or key.span < BLOCKS * BLOCK_ROWS:
+            sample = self._ask(self._written(exp.select(*items).from_(table).limit(BLOCKS * BLOCK_ROWS)))
+            blocks = pa.array([each // BLOCK_ROWS for each in range(sample.num_rows)], pa.int64())
+        else:
+            select = exp.select(*items).from_(table)
+            sample = self._ask(_in_blocks(self._written(select), self._written(key.column), key))
+            blocks = sample.column("b")
+            sample = sample.drop_columns(["b"])
+        if not sample.num_rows:
+            return known
+        if rows is None and sample.num_rows < BLOCKS * BLOCK_ROWS:
+            rows = sample.num_rows  # these are all
+        part = min(1.0, sample.num_rows / max(1.0, UNKNOWN_ROWS if rows is None else rows))
+        own, common = dict(known.columns), {}
+        for each, values in zip(columns, sample.columns, strict=True):
+            try:
+                own[each.name], common[each.name] = _of(values, blocks, part, own.get(each.name) or ColumnStatistics())
+            except pa.ArrowNotImplementedError:
+                continue
+        return Sampled(rows, known.size_bytes, own, tuple(common), sample.num_rows, common, said)
 
 
-def _whole(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:  # SQLite's columns may hold anything
-        return None
-
-
-def _in_blocks(select: str, name: str, key: _Key) -> str:
-    """Some rows of each of equal ranges of the key, with the number of their block. They begin at chance, so that they
-    do not all fall on the same places of values that repeat; the same each time."""
-    chance, ends = Random(key.span), [key.low + key.span * each // BLOCKS for each in range(BLOCKS + 1)]
-    ranges = [(begin + int((end - begin) * chance.uniform(0.0, 0.75)), end) for begin, end in pairwise(ends)]
+def _in_blocks(select: str, name: str, key: Key) -> str:
+    """Some rows of each of equal ranges of the key, with the number of their block."""
+    ends = [key.low + key.span * each // BLOCKS for each in range(1, BLOCKS + 1)]
     return " UNION ALL ".join(
         f"SELECT s.*, {number} AS b FROM "
         f"({select} WHERE {name} >= {begin} AND {name} < {end} ORDER BY {name} LIMIT {BLOCK_ROWS}) AS s"
-        for number, (begin, end) in enumerate(ranges)
+        for number, (begin, end) in enumerate(zip(key.begins(BLOCKS), ends, strict=True))
     )
 
 
@@ -177,15 +158,6 @@ def _item(column: Column) -> exp.Expression:
     if column.arrow != "string" or (column.length is not None and column.length <= LENGTH):
         return name
     return exp.Substring(this=name, start=exp.Literal.number(1), length=exp.Literal.number(LENGTH))
-
-
-def _counted(sample: pa.Table, span: int) -> int:
-    """The table's rows: as dense in the whole span of the key as in the blocks."""
-    blocks = sample.group_by("b", use_threads=False).aggregate([("k", "min"), ("k", "max"), ("k", "count")]).to_pylist()
-    full = [each for each in blocks if each["k_count"] == BLOCK_ROWS]
-    covered = sum(each["k_max"] - each["k_min"] + 1 for each in full)
-    dense = len(full) * BLOCK_ROWS * span * len(blocks) // (covered * BLOCKS) if full else 0
-    return int(max(sample.num_rows, dense))
 
 
 def _of(values: Any, blocks: Any, part: float, known: ColumnStatistics) -> tuple[ColumnStatistics, Common]:

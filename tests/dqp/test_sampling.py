@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,6 +125,25 @@ def test_without_statistics_rows_are_counted_by_the_density_of_the_key(url: str,
     assert counted.rows == pytest.approx(ROWS, rel=0.1)
 
 
+@pytest.mark.parametrize("factor", [100.0, 0.01])
+def test_statistics_that_the_rows_contradict_are_not_used(
+    url: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(known: Statistics) -> Statistics:
+        columns = {
+            name: replace(each, distinct=each.distinct and max(1.0, each.distinct * factor))
+            for name, each in known.columns.items()
+        }
+        return replace(known, rows=int(ROWS * factor), columns=columns)
+
+    right = DriverSource.statistics
+    monkeypatch.setattr(DriverSource, "statistics", lambda self, table: wrong(right(self, table)))
+    assert max(ratios(url).values()) < 2.0
+    with dqp.connect({"sources": {"m": url}}) as lab:
+        text = lab.explain("SELECT word, COUNT(*) AS n FROM m.sales GROUP BY word").text
+    assert f"the source says {int(ROWS * factor):,}: its statistics are not used" in text
+
+
 # --- bounds, with a source that answers as a test says ---
 
 COLUMNS = (Column("id", "int", "int32", False), Column("v", "int", "int32", True))
@@ -156,10 +176,10 @@ def fails(sql: str, cancellation: Cancellation) -> Stream:
     ("info", "known", "dialect", "asked"),
     [
         (TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, "mariadb", 1),
-        (TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, "postgresql", 0),
+        (TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, "postgresql", 1),
         (TableInfo("t", COLUMNS, primary_key=("id",), kind="view"), KNOWN, "mariadb", 0),
-        (TableInfo("t", COLUMNS, primary_key=("id",)), Statistics(999), "mariadb", 0),
-        (TableInfo("t", COLUMNS[:1], primary_key=("id",)), KNOWN, "mariadb", 0),
+        (TableInfo("t", COLUMNS), Statistics(999), "mariadb", 0),
+        (TableInfo("t", COLUMNS[:1], primary_key=("id",)), KNOWN, "duckdb", 0),
         (TableInfo("t", COLUMNS), Statistics(50_000), "mariadb", 1),
     ],
 )
