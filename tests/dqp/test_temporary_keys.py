@@ -247,6 +247,8 @@ def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], m
     monkeypatch.setattr(DriverSource, "query", refusing)
     with dqp.connect({"sources": {"postgresql": urls["postgresql"]}}) as lab:
         lab.upload("few", few)
+        lab.explain(sql)
+        asked.clear()  # what statistics needed
         rows = lab.sql(sql).arrow().to_pylist()
         assert asked == [True, False]
     monkeypatch.undo()
