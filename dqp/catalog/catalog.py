@@ -34,14 +34,14 @@ from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.discovery.sources import DiscoveredSources
-from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas.copies import Copies, Copy, CopySources, client_of, shape_of
 from dqp.catalog.replicas.tables import Replicas
-from dqp.catalog.sampling import Sampled
 from dqp.catalog.sources.configured import Credentials, sources_of
 from dqp.catalog.sources.local import DescribedSource
 from dqp.catalog.sources.source import Source
+from dqp.catalog.statistics.learned import Learned
+from dqp.catalog.statistics.sampling import Sampled
 from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views

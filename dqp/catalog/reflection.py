@@ -18,8 +18,8 @@ from dataclasses import replace
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
-from dqp.catalog.sampling import with_sample
 from dqp.catalog.sources.source import Source, fingerprint_of
+from dqp.catalog.statistics.sampling import with_sample
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort, walk, walk_deep
-from dqp.catalog.learned import Learned
+from dqp.catalog.statistics.learned import Learned
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import COUNTED
 from dqp.planning.rules.subtrees import is_plain

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from dai.drivers.tables import Column, TableInfo
-from dqp.catalog import counting
-from dqp.catalog.counting import Count, Key
+from dqp.catalog.statistics import counting
+from dqp.catalog.statistics.counting import Count, Key
 
 INFO = TableInfo("t", (Column("k", "int", "int32", False),), primary_key=("k",))
 

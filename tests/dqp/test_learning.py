@@ -10,8 +10,8 @@ from dqp.algebra.keys import KeyTable, in_numbers, in_table
 from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, column
 from dqp.algebra.shapes import shape_of_rows, shape_of_work
 from dqp.algebra.table import Table
-from dqp.catalog import learned as store
-from dqp.catalog.learned import Learned
+from dqp.catalog.statistics import learned as store
+from dqp.catalog.statistics.learned import Learned
 from dqp.execution.execution import Measurement
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator

@@ -18,9 +18,9 @@ from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, Statem
 from dai.replicas.client import Locations, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
-from dqp.catalog.learned import Learned
 from dqp.catalog.replicas.copies import CopySources
 from dqp.catalog.sources.configured import Credentials
+from dqp.catalog.statistics.learned import Learned
 from dqp.coordinator import Coordinator
 from dqp.settings import load, parse
 from tests.api.conftest import configured

@@ -16,10 +16,10 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog import sampling
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.sampling import Sampled, with_sample
 from dqp.catalog.sources.local import DriverSource
+from dqp.catalog.statistics import sampling
+from dqp.catalog.statistics.sampling import Sampled, with_sample
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dqp.algebra.table import Table
-    from dqp.catalog.learned import Learned
+    from dqp.catalog.statistics.learned import Learned
 
 
 ROUND_TRIP = 3e-3

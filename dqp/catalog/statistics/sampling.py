@@ -22,8 +22,8 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS
-from dqp.catalog.counting import Ask, Key, count, key_of, table_of, with_ends
 from dqp.catalog.sources.source import Source
+from dqp.catalog.statistics.counting import Ask, Key, count, key_of, table_of, with_ends
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
 """Dialects by their names in sqlglot."""
