@@ -160,7 +160,7 @@ def test_statements(product: str, request: pytest.FixtureRequest, tmp_path: Path
                 resource.query(sql)
             assert says in str(caught.value).splitlines()[-2], sql  # the last line is the correlation id
             assert "^" in str(caught.value)
-        near = {"postgres": "coalesce", "mariadb": "IFNULL", "sqlite": "ifnull", "duckdb": "if"}[product]
+        near = {"postgres": "coalesce", "mariadb": "IFNULL", "sqlite": "ifnull", "duckdb": "ifnull"}[product]
         for sql, says in (("select ifnul(a, 1) from samples", near), ("select conut(a) from samples", "count")):
             with pytest.raises(DaiError) as refused:
                 resource.query(sql)
@@ -234,6 +234,8 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select count(* from sites", (), {}, "A ( has no )"),
         ("select * from sites where name = 'Z", (), {}, "The ' before 'Z' has no other"),
         ("select * from sites where name = “Z”", (), {}, "straight quotes"),
+        ('select * from sites where name = "Kyiv"', (), {}, "in single quotes: 'Kyiv'"),
+        ('select "nmae" from sites where id = ?', (1,), {}, "Did you mean 'name'?"),
     ],
 )
 def test_values_that_are_written_in_another_way(
@@ -277,6 +279,8 @@ def test_a_missing_word_of_a_command_is_named_alone(capsys: pytest.CaptureFixtur
 
 
 def test_what_a_federation_does_not_run() -> None:
+    wanted, several = {"a": [1]}, [1, 2]
+    assert len(wanted) < len(several)
     with dqp.connect("field.db") as lab:
         for sql, values, says in (
             ("insert into field.samples values (1, 2)", (), "Send INSERT to the resource"),
@@ -293,6 +297,10 @@ def test_what_a_federation_does_not_run() -> None:
             ("select count(* from field.samples", (), "A ( has no )"),
             ("select a from field.samples where a = ?", ([1, 2],), "stands behind IN"),
             (5, (), "SQL is a text, not int"),
+            ("show tables from field", (), "DESCRIBE source.table"),
+            ("show databases", (), "DESCRIBE source.table"),
+            ("select * from wanted", (), "lab.upload('wanted', wanted) makes a table of it"),
+            ("select * from several", (), "lab.upload('several', {\"value\": several})"),
         ):
             with pytest.raises(RequestError) as caught:
                 lab.sql(sql, *values).arrow()  # type: ignore[arg-type]
@@ -355,12 +363,15 @@ def test_names_of_other_libraries(field_service: str) -> None:
         (resource, "tables", r"Write \.schema\(\)"),
         (resource.query("select 1 as x"), "fetchdf", r"Write \.df\(\)"),
         (resource.submit("select 1 as x"), "columns", r"Write \.arrow\(\)\.column_names"),
+        (resource.query("select 1 as x"), "plot", r"Write \.df\(\)"),
     ):
         with pytest.raises(AttributeError, match=says):
             getattr(each, name)
         assert not hasattr(each, "none")
     with dqp.connect("field.db") as lab, pytest.raises(AttributeError, match=r"no 'query'\. Write sql\(…\)"):
         lab.query("select 1")
+    with dqp.connect("field.db") as lab, pytest.raises(AttributeError, match=r'Write sql\("SUMMARIZE'):
+        lab.summarize("field.samples")
 
 
 def test_names_on_the_command_line_that_are_nearly_right(

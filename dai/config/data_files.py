@@ -26,7 +26,9 @@ _FORMS = {
 _BY_SUFFIX = {suffix: form for form, suffixes in _FORMS.items() for suffix in suffixes}
 _COMPRESSED = ("gz", "zst")
 _LINKS = "Symbolic links that lead out of the folder are not followed; name such a file by its own path."
-ADDRESSES = ("http", "https", "s3", "gs")
+STORES = ("s3", "gs")
+"""Object stores, whose objects can be listed."""
+ADDRESSES = ("http", "https", *STORES)
 Tables = dict[str, tuple[str, ...]]
 """Paths, patterns and addresses by the table that they are."""
 
@@ -42,7 +44,7 @@ def is_files(text: str) -> bool:
     """Whether a path or an address is meant as files with tables."""
     scheme, separator, _ = text.partition("://")
     if separator:
-        return scheme in ADDRESSES and form_of(urlsplit(text).path) is not None
+        return scheme in STORES or (scheme in ADDRESSES and form_of(urlsplit(text).path) is not None)
     return form_of(text) is not None or Path(text).is_dir()
 
 
@@ -56,6 +58,8 @@ def url(files: Any, where: str, base: Path, name: str) -> str:
             form = form_of(urlsplit(each).path if "://" in each else each)
             if form is None:
                 known = ", ".join(f".{suffix}" for suffix in _BY_SUFFIX)
+                if each.partition("://")[0] in STORES:
+                    known = f"Several objects are named by a pattern: {each.partition('?')[0].rstrip('/')}/*.parquet"
                 raise ConfigurationError(f"{where}: {_shown(each, base)} of the table {table} is no table.", hint=known)
             formed.setdefault(table, []).append(f"{form}:{each}")
             if "://" not in each and glob.has_magic(each) and not any(glob.iglob(each, recursive=True)):
@@ -93,7 +97,9 @@ def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
 
 def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[str, ...]]]:
     if "://" in path:
-        return [(_stem(urlsplit(path).path), (path,))]
+        parts = urlsplit(path)
+        several = parts.scheme in STORES and glob.has_magic(parts.path)
+        return [(name if several else _stem(parts.path), (path,))]
     if glob.has_magic(path):
         return [(name, (path,))]
     place = Path(path)

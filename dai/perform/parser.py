@@ -99,9 +99,11 @@ def query(
     *,
     limit: int | None = None,
     truncate: bool = False,
+    numeric: str | None = None,
 ) -> Perform:
     """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
-    name. ``limit``: rows at most; with more it fails, unless they are to ``truncate``."""
+    name. ``limit``: rows at most; with more it fails, unless they are to ``truncate``.
+    ``numeric``: what decimal numbers are, as in ``formats.values.numbers``."""
     from dai.perform.activities.sql.parameters import SqlParameter
     from dai.perform.activities.sql.statements import QueryTable, SqlQueryStatement
 
@@ -121,6 +123,7 @@ def query(
         result=Output("result", "webRowSetStream"),
         limit=limit,
         truncate=truncate,
+        numeric=numeric,
         name="query",
         line=0,
     )

@@ -23,6 +23,8 @@ from dqp.catalog.validator import path_of
 
 Shape = Sequence[tuple[str, str]]
 _WORDS = ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE")
+_SHOWN_ELSEWHERE = frozenset({"TABLES", "DATABASES", "SCHEMAS", "COLUMNS", "CREATE", "INDEX", "INDEXES", "CATALOGS"})
+"""What other products show; ``SHOW TABLES`` alone is known here."""
 _QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT"})
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LISTED = pa.list_(pa.string())
@@ -68,6 +70,13 @@ def command(sql: str) -> Command | None:
         return Command("SHOW")
     if len(texts) == 1:
         raise StatementError("SUMMARIZE needs a table or a query.", sql=sql, position=words[0].end)
+    if word == "SHOW" and texts[1] in _SHOWN_ELSEWHERE:
+        raise StatementError(
+            f"SHOW {' '.join(texts[1:3])} is not known.",
+            sql=sql,
+            position=words[1].start + 1,
+            hint="SHOW TABLES lists the tables of all sources, DESCRIBE source.table the columns of one.",
+        )
     first = words[2] if texts[1] == "TABLE" and len(words) > 2 else words[1]
     start, end = first.start, words[-1].end
     word = "DESCRIBE" if word == "SHOW" else word

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-from dai.drivers.duckdb.syntax import SYNTAX
+from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
 from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
@@ -16,8 +16,6 @@ from dqp.catalog.validator import Fault
 
 Columns = Mapping[str, Mapping[str, str]]
 """By table: the names of its columns in the federation, and in the source."""
-_OF_THE_GRAMMAR = ("coalesce", "ifnull", "nullif", "cast", "try_cast", "extract", "trim", "position")
-"""Functions that DuckDB does not list among its own."""
 _ELLIPSIS = 300
 _LONGEST = 2_000
 _UNFIT = re.compile(
@@ -92,7 +90,7 @@ def explained(
         detail = f"There is no table {match[1]!r} in this FROM clause."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
-        hint = nearest(match[2], [*_OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
+        hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
         return StatementError(
             f"There is no {match[1].lower()} function {match[2]!r}.", sql=sql, position=fault.position, hint=hint
         )

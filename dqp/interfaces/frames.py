@@ -31,6 +31,8 @@ def table_of(data: Any) -> pa.Table:
     ParameterError for what is no table.
     """
     package = type(data).__module__.partition(".")[0]
+    if package in ("pandas", "polars") and type(data).__name__ == "Series":
+        data = data.to_frame()
     try:
         if isinstance(data, pa.RecordBatch):
             table = pa.Table.from_batches([data])
@@ -72,6 +74,17 @@ def tables_named(sql: str, variables: Mapping[str, Any]) -> Mapping[str, Any]:
         if each in variables and is_table(variables[each]):
             tables[each] = variables[each]
     return tables
+
+
+def other_variables(sql: str, variables: Mapping[str, Any]) -> Mapping[str, str]:
+    """Of variables that are no tables, but hold values, and whose names stand in the SQL: how each becomes a table."""
+    ways = {}
+    for each in set(_WORD.findall(sql)) & set(variables):
+        kind = type(variables[each]).__name__
+        if kind in ("dict", "list", "tuple", "set", "ndarray", "LazyFrame"):
+            what = {"dict": each, "LazyFrame": f"{each}.collect()"}.get(kind, f'{{"value": {each}}}')
+            ways[each] = f"{each} is a {kind} here; lab.upload({each!r}, {what}) makes a table of it."
+    return ways
 
 
 def is_table(value: Any) -> bool:

@@ -24,10 +24,10 @@ import dai
 from dai.client.credentials import Personal
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
-from dai.client.results.numbers import converted
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
 from dai.client.tracing import current
+from dai.config.data_files import is_files
 from dai.config.database_files import address
 from dai.errors import (
     ClosedError,
@@ -39,6 +39,7 @@ from dai.errors import (
     RequestError,
     StatementError,
 )
+from dai.formats.values.numbers import converted
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.binding.parameters import read
@@ -47,13 +48,20 @@ from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Begun, Coordinator
 from dqp.explain.explanation import Explanation
 from dqp.explain.text import count as count_of
-from dqp.interfaces.frames import NOTHING, table_of, tables_named, variables_of
+from dqp.interfaces.frames import NOTHING, other_variables, table_of, tables_named, variables_of
 from dqp.interfaces.listing import Listing, Names, Place
 from dqp.interfaces.uploads import RemoteUploads
 from dqp.interfaces.waiting import interruptible, shortly_told, stopped_when_lost
 from dqp.settings import FederationSettings, load
 
 NAMES_SECONDS = 5.0
+ELSEWHERE = {
+    **dict.fromkeys(("query", "execute", "read_sql", "select"), "sql(…)"),
+    **dict.fromkeys(("sources", "schema", "list_tables", "show_tables", "catalog"), "tables()"),
+    **{each: f'sql("{each.upper()} source.table")' for each in ("describe", "summarize")},
+    **dict.fromkeys(("register", "from_df", "create_table"), "upload(name, table)"),
+}
+"""What stands in the place of names that somebody brings from other libraries."""
 
 
 def settings_of(federation: Any, token: str | None) -> FederationSettings:
@@ -99,7 +107,8 @@ class Lab:
         self._coordinator: Coordinator | None = None
         self._closed = False
         self._listed: tuple[float, Names] | None = None
-        if isinstance(federation, str) and federation.startswith(("http://", "https://")):
+        at_service = isinstance(federation, str) and federation.startswith(("http://", "https://"))
+        if at_service and not is_files(federation):
             self._remote = dai.connect(federation, token=token, profile=profile)
             if not hasattr(self._remote, "query"):
                 raise ConfigurationError(
@@ -129,7 +138,8 @@ class Lab:
             raise ParameterError(f"SQL is a text, not {type(sql).__name__}.")
         if values and parameters:
             raise ParameterError("Give the parameters either by place or by name.")
-        return Query(self, sql, values or parameters, tables_named(sql, variables))
+        others = other_variables(sql, variables)
+        return Query(self, sql, values or parameters, tables_named(sql, variables), others)
 
     def explain(self, sql: str, /, *values: Any, analyze: bool = False, **parameters: Any) -> Explanation:
         """How a query would run; with ``analyze`` it runs, and how it did."""
@@ -213,8 +223,9 @@ class Lab:
         except DaiError as error:
             raise AttributeError(f"A lab has no {name!r}. {error}") from error
         except AttributeError:
-            if name in ("query", "execute", "read_sql", "select"):
-                raise AttributeError(f"A lab has no {name!r}. Write sql(…).", name=name, obj=self) from None
+            if name in ELSEWHERE:
+                said = f"A lab has no {name!r}. Write {ELSEWHERE[name]}."
+                raise AttributeError(said, name=name, obj=self) from None
             raise
 
     def __dir__(self) -> Iterable[str]:
@@ -250,9 +261,17 @@ class Query(Tabular):
     reader stops the statements in all databases.
     """
 
-    def __init__(self, lab: Lab, sql: str, parameters: Any, own: Mapping[str, Any] = NOTHING) -> None:
-        """``own``: tables of the caller by the names that the SQL may mean."""
-        self._lab, self.text, self.parameters, self._own = lab, sql, parameters, own
+    def __init__(
+        self,
+        lab: Lab,
+        sql: str,
+        parameters: Any,
+        own: Mapping[str, Any] = NOTHING,
+        others: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """``own``: tables of the caller by the names that the SQL may mean; ``others``: what else the caller calls so,
+        and how it becomes a table."""
+        self._lab, self.text, self.parameters, self._own, self._others = lab, sql, parameters, own, others
         self._decimals = lab._numeric != "text"
         self._kept: pa.Table | None = None
         self._first: tuple[pa.Schema, list[pa.RecordBatch]] | None = None
@@ -269,7 +288,7 @@ class Query(Tabular):
         coordinator = self._over_own(lab._coordinator)
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
-            with lab._locating():
+            with lab._locating(), self._hinting():
                 return coordinator.start(
                     self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
                 )[0]
@@ -341,6 +360,15 @@ class Query(Tabular):
 
         interruptible(start, Meter(lab._progress), lab._running).table()
         return explanations[0]
+
+    @contextmanager
+    def _hinting(self) -> Iterator[None]:
+        try:
+            yield
+        except StatementError as error:
+            ways = (way for name, way in self._others.items() if f"no table {name!r}" in error.detail)
+            error.hint = next(ways, error.hint)
+            raise
 
     def _over_own(self, coordinator: Coordinator) -> Coordinator:
         """With the caller's tables among the uploads, as they are now, where nothing else has their names."""

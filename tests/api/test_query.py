@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from dai.api.server.serve import background
+from dai.config import parse
 from tests.api.conftest import DOCUMENT, ENDLESS, ROWS, XML, Serve, statement
 from tests.processes import until
 
@@ -283,6 +286,24 @@ def test_a_limit_cuts_on_purpose_or_refuses(client: httpx.Client, monkeypatch: p
             assert table.schema.metadata[b"dai.truncated"] == b"true"
         cut = client.get(URL, params={"sql": sql, "limit": 2, "truncate": "true"})
         assert (len(cut.json()), cut.headers["truncated"]) == (2, "true")
+
+
+def test_what_decimal_numbers_are(tmp_path: Path) -> None:
+    config = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"book": {"url": "duckdb://"}}}
+    with background(parse(config, tmp_path, {})) as service, httpx.Client(base_url=service.url) as client:
+        for numeric, value in ((None, 0.5), ("double", 0.5), ("text", "0.50"), ("decimal", 0.5)):
+            asked = {"sql": "select 0.5::decimal(4, 2) as d"} | ({"numeric": numeric} if numeric else {})
+            answer = client.get("/resources/book/query", params=asked).json()
+            assert answer == [{"d": value}]
+            body: dict[str, Any] = {"json": asked, "headers": {"Accept": "application/json"}}
+            assert client.post("/resources/book/query", **body).json() == answer
+            body["headers"] |= {"Prefer": "respond-async"}
+            job = client.post("/resources/book/query", **body).headers["location"]
+            assert ended(client, job)["phase"] == "COMPLETED"
+            accept = {"Accept": "application/json"}
+            assert client.get(f"{job}/outputs/result", headers=accept).json() == answer
+        wrong = client.get("/resources/book/query", params={"sql": "select 1", "numeric": "float"})
+        assert (wrong.status_code, wrong.json()["type"]) == (400, "bad-parameter")
 
 
 def test_an_endless_query_with_a_limit_ends(client: httpx.Client) -> None:

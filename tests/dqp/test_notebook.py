@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import psycopg
 import pyarrow as pa
 import pytest
@@ -253,6 +254,11 @@ def test_a_data_frame_of_the_caller(lab: Lab, urls: dict[str, str]) -> None:
     assert lab.sql(sql.format("frame")).rows() == [(9, "uploaded")], "what was uploaded counts more"
     shop = spent = frame
     assert lab.sql("select count(*) from shop.orders o, spent where o.customer = 0").rows()[0][0] > 0, (shop, spent)
+
+
+def test_a_series(lab: Lab) -> None:
+    lab.upload("few", pd.Series([1, 2], name="x"))
+    assert lab.sql("select sum(x)::int from few").rows() == [(3,)]
 
 
 def test_tables_by_attributes(lab: Lab) -> None:

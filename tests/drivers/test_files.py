@@ -24,6 +24,7 @@ from dai.drivers.duckdb import files as module
 from dai.errors import ConfigurationError, DaiError, DatabaseUnavailableError, DataError, DeniedError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from tests.servers import delivery
 
 DAYS = [pa.table({"id": [2 * day, 2 * day + 1], "v": [0.5, float(day)]}) for day in range(3)]
 
@@ -205,8 +206,30 @@ def test_a_file_at_an_address(address: str, tmp_path: Path) -> None:
     driver = opened(f"{address}/people.csv", tmp_path)
     assert rows(driver, "select count(*) from people") == [(2,)]
     driver.close()
-    with pytest.raises(DaiError, match="cannot be fetched"):
+    with pytest.raises(DaiError, match="table 'none' cannot be fetched from its address: 404"):
         opened(f"{address}/none.csv", tmp_path).tables()
+    with dqp.connect(f"{address}/people.csv") as lab:
+        assert lab.sql("select name from people.people where id = 1").rows() == [("Ada",)]
+
+
+def test_objects_of_a_store(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", delivery.USER)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", delivery.PASSWORD)
+    with delivery.object_store("sky") as (endpoint, client):
+        for key, file in (("y=1/0.parquet", "days/0.parquet"), ("y=2/1.parquet", "days/1.parquet")):
+            client.put_object(Bucket="sky", Key=f"days/{key}", Body=(folder / file).read_bytes())
+        client.put_object(Bucket="sky", Key="people.csv", Body=(folder / "people.csv").read_bytes())
+        at = f"?region=us-east-1&scheme=http&endpoint_override={endpoint.partition('://')[2]}"
+        sources = {"days": f"s3://sky/days/**/*.parquet{at}", "p": f"s3://sky/people.csv{at}"}
+        with dqp.connect({"sources": sources}) as lab:
+            query = lab.sql("select name, y from p.people join days.days using (id) where v > 0.1")
+            assert query.rows() == [("Grace", 2)]
+            assert lab.sql("select sum(id), max(y) from days.days").rows() == [(6, 2)]
+            assert 'WHERE t1."id" > 3' in lab.explain("from days.days where id > 3").text
+        with pytest.raises(DatabaseUnavailableError, match="'own' cannot be fetched from its address: there is none"):
+            opened(f"s3://sky/none/*.csv{at}", tmp_path).tables()
+        with pytest.raises(ConfigurationError, match=r"(?s)is no table.*s3://sky/days/\*\.parquet"):
+            opened(f"s3://sky/days/{at}", tmp_path)
 
 
 def test_a_service_and_federations(folder: Path, tmp_path: Path) -> None:

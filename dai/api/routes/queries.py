@@ -97,6 +97,10 @@ _LIMIT = "rows at most; with more the answer is 422, unless truncate is true"
 _TRUNCATE = "gives the first rows where there are more than limit; the header Truncated then says true"
 
 
+_NUMERIC = "what decimal numbers are: double, decimal, or text with all digits; without it as the database has them"
+Numeric = Literal["double", "decimal", "text"]
+
+
 class Statement(Asked, strict=True):
     sql: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(printable)]
     parameters: Annotated[
@@ -127,6 +131,7 @@ class Statement(Asked, strict=True):
     blocksize: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_ROWS, description=_LIMIT)] | None = None
     truncate: Annotated[bool, Field(description=_TRUNCATE)] = False
+    numeric: Annotated[Numeric, Field(description=_NUMERIC)] | None = None
 
 
 class QueryInAddress(Asked):
@@ -136,6 +141,7 @@ class QueryInAddress(Asked):
     parameters: Annotated[str, Field(description="the same as in a body: a JSON array or object")] | Unsaid = None
     limit: Annotated[int, Field(ge=1, le=MOST_ROWS, description=_LIMIT), WHOLE] | Unsaid = None
     truncate: Annotated[Flag, Field(description=_TRUNCATE)] = False
+    numeric: Numeric | Unsaid = Field(None, description=_NUMERIC)
     format: FormatName | Unsaid = Field(None, description="the form of the result, in place of Accept")
     session: Text | Unsaid = Field(None, description="the session to join")
 
@@ -194,8 +200,8 @@ async def get_query(request: Request, resource: NamedResource, asked: Annotated[
         parameters = orjson.loads(asked.parameters) if asked.parameters is not None else None
     except ValueError as error:
         raise ParameterError(f"parameters is not JSON: {error}.", hint='parameters=[7,"a"] or {"id":7}.') from error
-    body_values = {"sql": asked.sql, "parameters": parameters, "limit": asked.limit, "truncate": asked.truncate}
-    body = orjson.dumps(body_values)
+    limits = {"limit": asked.limit, "truncate": asked.truncate, "numeric": asked.numeric}
+    body = orjson.dumps({"sql": asked.sql, "parameters": parameters, **limits})
     statement = members(Statement, body)
     if service.audit.on:
         request.state.access.document = digest(body)
@@ -239,4 +245,5 @@ def _answered(
 
 def _query(statement: Statement, tables: Any = None) -> Perform:
     values = statement.parameters or ()
-    return query(statement.sql, values, tables, limit=statement.limit, truncate=statement.truncate)
+    limit, truncate, numeric = statement.limit, statement.truncate, statement.numeric
+    return query(statement.sql, values, tables, limit=limit, truncate=truncate, numeric=numeric)

@@ -10,10 +10,10 @@ import pyarrow as pa
 from dai.client.dbapi.errors import InterfaceError, ProgrammingError, translated
 from dai.client.dbapi.source import Source
 from dai.client.dbapi.types import description
-from dai.client.results.numbers import converted
 from dai.client.results.rows import Row, Rows
 from dai.client.statements import Parameters, may_change, parameters_of
 from dai.errors import NotAQueryError
+from dai.formats.values.numbers import converted
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 

@@ -10,6 +10,9 @@ OF_RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("to_arrow", "fetch_arrow_table", "to_table"), ".arrow()"),
     **dict.fromkeys(("all", "to_list", "tolist", "to_pylist"), ".rows()"),
     **dict.fromkeys(("columns", "column_names", "names"), ".arrow().column_names"),
+    "shape": ".arrow().shape",
+    "dtypes": ".arrow().schema",
+    **dict.fromkeys(("plot", "describe", "iloc", "loc", "values", "groupby", "to_numpy", "sort_values"), ".df()"),
     **dict.fromkeys(("to_csv", "to_parquet", "write_csv", "write_parquet"), '.save("result.parquet")'),
 }
 OF_RESOURCES: Mapping[str, str] = {

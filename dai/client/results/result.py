@@ -223,7 +223,7 @@ class Result(Tabular):
         else:
             stream = format_named(self.form).decode(iter(self._source.read1, b""))
         if self._numeric is not None:
-            from dai.client.results.numbers import converted
+            from dai.formats.values.numbers import converted
 
             stream = converted(stream, self._numeric)
         return stream.rebatch(self._blocksize) if self._blocksize else stream

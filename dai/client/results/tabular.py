@@ -40,14 +40,14 @@ class Tabular(Elsewhere, ABC):
         declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
         from dai.client.results import frames
 
-        return frames.to_pandas(self.arrow, exact, **options)
+        return frames.to_pandas(self.arrow, exact or not self._decimals, **options)
 
     def to_polars(self, *, exact: bool = False) -> Any:
         """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
         DOUBLE; with ``exact`` they are text, with all their digits."""
         from dai.client.results import frames
 
-        return frames.to_polars(self.arrow, exact)
+        return frames.to_polars(self.arrow, exact or not self._decimals)
 
     @abstractmethod
     def head(self, rows: int = SHOWN_ROWS) -> pa.Table:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import duckdb
@@ -30,7 +31,7 @@ from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
 from dai.drivers.duckdb.inputs import beyond_arrow
-from dai.drivers.duckdb.syntax import SYNTAX
+from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.duckdb.types import huge, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query, tokens
@@ -432,6 +433,9 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
             position = of_name(sql, name.group(1) or name.group(2), SYNTAX)
     hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
     hint = next((line for line in hints if '"pg_' not in line), None)
+    if function := re.search(r"Function with name (\S+) does not exist", message):
+        near = get_close_matches(function[1].casefold(), [*OF_THE_GRAMMAR, *re.findall('"(.+?)"', hint or "")], 1)
+        hint = f'Did you mean "{near[0]}"?' if near else hint
     sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
     detail = message.partition(": ")[2] or message
     if detail.startswith("CSV Error on Line"):

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -63,7 +64,7 @@ class Files(DuckDB):
         super().__init__(":memory:", options)
         self._tables = tables
         self._own = tempfile.TemporaryDirectory(prefix="dai-files-")
-        self._fetched: dict[str, str] = {}
+        self._fetched: dict[str, list[str]] = {}
         self._parquet: dict[tuple[str, int, int], str] = {}
         self._state: _State = ()
         self._looked = float("-inf")
@@ -155,8 +156,7 @@ class Files(DuckDB):
         for name, patterns in self._tables.items():
             for each in patterns:
                 form, _, place = each.partition(":")
-                path = self._local(place)
-                for file in _meant(path):
+                for file in self._local(name, place) if "://" in place else _meant(place):
                     try:
                         stat = Path(file).stat()
                     except OSError as error:
@@ -164,17 +164,19 @@ class Files(DuckDB):
                     files.append((name, form, file, stat.st_mtime_ns, stat.st_size))
         return tuple(files)
 
-    def _local(self, place: str) -> str:
-        """The path of what has an address."""
-        if "://" not in place:
-            return place
+    def _local(self, table: str, place: str) -> list[str]:
+        """The paths of what has an address."""
         if place not in self._fetched:
-            file = Path(self._own.name, f"{len(self._fetched)}-{urlsplit(place).path.rpartition('/')[2]}")
+            folder = Path(self._own.name, f"address-{len(self._fetched)}")
+            folder.mkdir(exist_ok=True)
             try:
-                _fetch(place, file)
+                self._fetched[place] = _fetch(place, folder)
             except (OSError, URLError, pa.ArrowException) as error:
-                raise DatabaseUnavailableError("A file cannot be fetched from its address.") from error
-            self._fetched[place] = str(file)
+                why = f": {error.code} {error.reason}" if isinstance(error, HTTPError) else ""
+                if isinstance(error, FileNotFoundError):
+                    why = ": there is none"
+                detail = f"A file of the table {table!r} cannot be fetched from its address{why}."
+                raise DatabaseUnavailableError(detail) from error
         return self._fetched[place]
 
     def _readable(self, form: str, path: str, changed: int, size: int) -> str:
@@ -229,14 +231,45 @@ def _arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
 
 
-def _fetch(address: str, file: Path) -> None:
-    if urlsplit(address).scheme in ("http", "https"):
+def _fetch(address: str, folder: Path) -> list[str]:
+    """The paths in ``folder`` of what an address, or a pattern of an object store, means."""
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https"):
+        file = folder / parts.path.rpartition("/")[2]
         with urlopen(address, timeout=FETCH_SECONDS) as source, file.open("wb") as target:
             shutil.copyfileobj(source, target)
-        return
+        return [str(file)]
     system, path = filesystems.FileSystem.from_uri(address)
-    with system.open_input_stream(path) as source, file.open("wb") as target:
-        shutil.copyfileobj(source, target)
+    files = []
+    for number, each in enumerate(_objects(system, path)):
+        place = Path(each)
+        file = folder.joinpath(*(part for part in place.parent.parts if "=" in part), f"{number}-{place.name}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with system.open_input_stream(each) as source, file.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        files.append(str(file))
+    return files
+
+
+def _objects(system: filesystems.FileSystem, path: str) -> list[str]:
+    """The path, or what a pattern fits: ``*`` within a part, ``**`` for any parts. FileNotFoundError where nothing."""
+    if not glob.has_magic(path):
+        return [path]
+    wanted = path.split("/")
+    above = "/".join(takewhile(lambda part: not glob.has_magic(part), wanted))
+    found = system.get_file_info(filesystems.FileSelector(above, recursive=True))
+    objects = [each.path for each in found if each.type == filesystems.FileType.File]
+    if not (fitting := sorted(each for each in objects if _fits(each.split("/"), wanted))):
+        raise FileNotFoundError(path)
+    return fitting
+
+
+def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    if not wanted or not parts:
+        return not parts and all(each == "**" for each in wanted)
+    if wanted[0] == "**":
+        return _fits(parts, wanted[1:]) or _fits(parts[1:], wanted)
+    return fnmatchcase(parts[0], wanted[0]) and _fits(parts[1:], wanted[1:])
 
 
 def _rows(form: str, path: str, size: int) -> int | None:

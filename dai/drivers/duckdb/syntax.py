@@ -58,3 +58,6 @@ SYNTAX = syntax.Syntax(
     nested_comments=True,
     types=_TYPES,
 )
+
+OF_THE_GRAMMAR = ("coalesce", "ifnull", "nullif", "cast", "try_cast", "extract", "trim", "position")
+"""Functions that DuckDB does not list among its own."""

@@ -254,6 +254,7 @@ class SQLite(PooledDriver[Connection]):
             return batch
 
         with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt):
+            _check_names(connection, text, bound)
             declared = _declared(connection, query)
             cursor.execute(text, bound)
             if cursor.description is None:
@@ -330,6 +331,24 @@ class _Session(PooledSession[Connection]):
 
 def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
     return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
+
+
+def _check_names(connection: Connection, sql: str, bound: Any) -> None:
+    """SQLite takes a name in double quotes that nothing has for a text; in brackets it says that there is none."""
+    names = [each for each in tokens(sql, SYNTAX) if each.kind == "name" and sql[each.start] == '"']
+    plain = [each for each in names if not {"]", '"'} & set(sql[each.start + 1 : each.end - 1])]
+    if not plain:
+        return
+    written = sql
+    for each in plain:  # as long as before
+        written = f"{written[: each.start]}[{written[each.start + 1 : each.end - 1]}]{written[each.end :]}"
+    try:
+        connection.raw.execute(f"EXPLAIN {written}", bound).close()
+    except sqlite3.OperationalError as error:
+        if str(error).startswith("no such column: "):
+            raise
+    except sqlite3.Error:
+        return  # the statement itself says what is wrong
 
 
 def _declared(connection: Connection, query: str) -> list[str]:

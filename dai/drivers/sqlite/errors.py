@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from dai.drivers.sql.lexer import check_count
 from dai.drivers.sql.positions import of_name, of_only_token
-from dai.drivers.sql.suggestions import function_meant, meant
+from dai.drivers.sql.suggestions import function_meant, in_double_quotes, meant
 from dai.drivers.sqlite import catalog
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
@@ -84,5 +84,8 @@ def _place(text: str, sql: str, connection: Connection) -> tuple[int | None, str
             return of_name(sql, name, SYNTAX), function_meant(name, functions)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
         hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
-        return of_name(sql, name, SYNTAX), hint
+        position = of_name(sql, name, SYNTAX)
+        if what == "no such column" and position is not None and not (hint or "").startswith("Did you"):
+            hint = in_double_quotes(sql, position) or hint
+        return position, hint
     return None, None

@@ -284,6 +284,7 @@ class Jobs:
                 tables_of(content, self.limits.table_bytes),
                 limit=content.get("limit"),
                 truncate=content.get("truncate") or False,
+                numeric=content.get("numeric"),
             )
         return parse(job.request, document_limits(self.limits))
 

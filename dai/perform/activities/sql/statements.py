@@ -21,6 +21,7 @@ from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
 from dai.formats import format_named
+from dai.formats.values.numbers import converted
 from dai.perform.activities.sql.parameters import (
     SqlParameter,
     arranged,
@@ -100,12 +101,15 @@ class SqlQueryStatement(Activity):
     limit: int | None = None
     """Rows at most; not of documents, which have Head. With more the query fails, unless they are to ``truncate``."""
     truncate: bool = False
+    numeric: str | None = None
+    """What decimal numbers are (``formats.values.numbers``); not of documents either."""
 
     def run(self, context: Context) -> Stream:
         meant = context.driver.meant(self.expression, [each.name for each in self.tables])
         stream = self._run(context)
         if meant is not None:
             stream.schema = meant(stream.schema)
+        stream = converted(stream, self.numeric)
         if self.limit is None:
             return stream
         return limited(stream, self.limit, truncate=self.truncate, scratch=context.scratch)

@@ -30,7 +30,7 @@ def converted(stream: Stream, numeric: str | None) -> Stream:
     casts: list[Callable[[pa.Array], pa.Array] | None] = [_cast(field, target) for field in stream.schema]
     if not any(casts):
         return stream
-    fields = [field.with_type(target) if cast else field for field, cast in zip(stream.schema, casts, strict=True)]
+    fields = [_field(field, target) if cast else field for field, cast in zip(stream.schema, casts, strict=True)]
     schema = pa.schema(fields, stream.schema.metadata)
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -40,10 +40,16 @@ def converted(stream: Stream, numeric: str | None) -> Stream:
     return stream.map(convert, schema)
 
 
+def _field(field: pa.Field, target: pa.DataType) -> pa.Field:
+    if types.is_string(target):  # text in JSON and data frames, too
+        field = field.with_metadata({**(field.metadata or {}), b"dai.type": b"text"})
+    return field.with_type(target)
+
+
 def _cast(field: pa.Field, target: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
     declared = types.is_decimal(field.type)
     undeclared = types.is_string(field.type) and is_numeric_text(field)
-    if not ((undeclared and field.type != target) or (declared and not types.is_decimal(target))):
+    if not (undeclared or (declared and not types.is_decimal(target))):
         return None
 
     def cast(column: pa.Array) -> pa.Array:
