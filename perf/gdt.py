@@ -22,6 +22,7 @@ from dai.client import Resource, activity, document, element
 from perf.blocks import ENCODERS, SIZES, TABLES
 from perf.harness import Report, measured, median, ratio, shown
 from perf.memory import GOAL_MIB, MIB, SQL, WARM_ROWS, resident
+from perf.plots import blocks
 from perf.world import World
 from tests.processes import ServiceProcess
 from tests.servers.postgresql import PostgresServer
@@ -120,8 +121,13 @@ def _draw(axes: Any, seconds: dict[str, dict[int, float]]) -> None:
         colour = "tab:blue" if case.endswith("Arrow") else "tab:red"
         style = "-" if case.startswith("deliver") else ":"
         axes.plot(list(by_size), list(by_size.values()), style, color=colour, marker=".", label=case)
-    axes.set(xscale="log", yscale="log", xlabel="rows a block", ylabel="seconds for the whole table")
-    axes.grid(visible=True, which="major", alpha=0.3)
+    over = [
+        each / seconds[case.replace("deliverToGDT", "pulled by a client")][size]
+        for case, by_size in seconds.items()
+        for size, each in by_size.items()
+        if case.startswith("deliver")
+    ]
+    blocks(axes, f"Delivering to another service takes {median(over):.1f} times as long as pulling (median)")
     axes.legend(fontsize="small")
 
 

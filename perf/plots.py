@@ -29,7 +29,7 @@ def dots(
     _finish(axes.axvline, axes, title, mark)
     axes.set_xlabel(label)
     if log:
-        _decades(axes, "x")
+        decades(axes, "x")
     else:
         axes.set_xlim(0, None)
     if len(series) > 1:
@@ -47,12 +47,22 @@ def ranked(axes: Any, values: Mapping[str, float], *, title: str, label: str, na
     axes.set_xticks([])
     axes.set_xlabel(f"{len(ordered)} queries, the best first")
     axes.set_ylabel(label)
-    _decades(axes, "y")
+    decades(axes, "y")
 
 
 def count(values: Mapping[str, float], below: float = 1.0) -> str:
     """``7 of 9``: how many are below."""
     return f"{sum(value < below for value in values.values())} of {len(values)}"
+
+
+def blocks(axes: Any, title: str) -> None:
+    """Finishes curves of seconds by rows a block."""
+    axes.set(xscale="log", yscale="log", xlabel="rows a block", ylabel="seconds for the whole table: less is better")
+    axes.set_title(title, fontsize=11, loc="left", wrap=True)
+    decades(axes, "x")
+    decades(axes, "y")
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _finish(line: Any, axes: Any, title: str, mark: float) -> None:
@@ -61,7 +71,7 @@ def _finish(line: Any, axes: Any, title: str, mark: float) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _decades(axes: Any, which: str) -> None:
+def decades(axes: Any, which: str) -> None:
     """A logarithmic axis with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

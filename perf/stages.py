@@ -172,6 +172,10 @@ def _draw(panels: list[Any], bars: dict[int, dict[str, Stages]]) -> None:
         axes.plot(whole, list(cases), "k|", markersize=12, label="whole")
         axes.invert_yaxis()
         axes.set(title=f"{count:,} rows", xlabel="ms")
+    most = max(bars)
+    service, driver = (bars[most][case]["whole"] for case in ("PostgreSQL, Arrow", "psycopg"))
+    title = f"{most:,} rows as Arrow through the service take {service / driver:.2f} times as long as by psycopg"
+    panels[0].figure.suptitle(f"{title}: less is better", fontsize=11, x=0.01, ha="left")
     legend_below(panels[0])
     for axes in panels[len(bars) :]:
         axes.set_axis_off()

@@ -21,12 +21,18 @@ from dqp.explain.text import count, duration, measured, shortened
 
 _CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _STEP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 30, 40
 _WIDEST, _WIDEST_SMALL = 46, 54
+_SLIM, _SLIM_SMALL = 30, 36
+"""Characters of a line; slim where many boxes stand side by side."""
+_LEAST = 0.6
+"""A drawing is not made smaller than that; a page that is narrower scrolls."""
 _TITLE, _DETAILS, _STATEMENTS = 4, 5, 6
 """Lines of an operator's title, of its details and of its statements."""
 _ROW = 1_600
 """Width that a row of several plans may have, where the widest of them is not wider."""
 FEW = 12
 """Operators of a plan of which each has a box of its own."""
+SIDE_BY_SIDE = 4
+"""Leaves of a plan whose boxes are as wide as others."""
 _KINDS = {
     "Remote": "source", "Asked first": "source", "Exchange": "moved", "Received": "moved",
     "Fragment": "fragment", "Call": "call", "Tuples": "tuples",
@@ -96,7 +102,8 @@ class _Box:
 def drawn(*roots: Node) -> str:
     """An SVG of the plans, one below the other, those of one title in a row. What is cut in the boxes stands in their
     tooltips."""
-    boxes = [_boxed(collapsed(each)) for each in roots]
+    plans = [collapsed(each) for each in roots]
+    boxes = [_boxed(each, slim=_leaves(each) > SIDE_BY_SIDE) for each in plans]
     most = max(_ROW, *(each.span for each in boxes))
     wide, bottom, x, y = 0.0, 0.0, 0.0, 0.0
     for number, box in enumerate(boxes):
@@ -109,7 +116,7 @@ def drawn(*roots: Node) -> str:
         wide = max(wide, x - _GAP)
     wide, high = wide + 2, bottom + 2
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
-    fitting = 'class="plan" style="max-width:100%;height:auto"'
+    fitting = f'class="plan" style="max-width:100%;min-width:{_LEAST * wide:.0f}px;height:auto"'
     parts = [f'{head} {fitting} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
     parts.append(f"<style>{_style(_LIGHT)}@media(prefers-color-scheme:dark){{{_style(_DARK)}}}</style>")
     parts.append(f'<rect x="-1" y="-1" width="{wide:.0f}" height="{high:.0f}" class="page"/>')
@@ -127,8 +134,12 @@ def _size(node: Node) -> int:
     return 1 + sum(map(_size, node.inputs))
 
 
+def _leaves(node: Node) -> int:
+    return sum(map(_leaves, node.inputs)) or 1
+
+
 def _joined(node: Node) -> Node:
-    inputs = tuple(map(_joined, node.inputs))
+    inputs = tuple(below for each in node.inputs for below in _members(node, _joined(each)))
     node = replace(node, inputs=inputs)
     if len(inputs) != 1 or not _is_plain(node) or not _is_plain(inputs[0]):
         return node
@@ -141,6 +152,12 @@ def _joined(node: Node) -> Node:
         actual=None if node.actual is None else replace(node.actual, seconds=_sum(node.actual, below.actual)),
         inputs=below.inputs,
     )
+
+
+def _members(node: Node, below: Node) -> tuple[Node, ...]:
+    """What a union is made of, where it is a member of another."""
+    same = node.title == below.title == "Union all" and node.details == below.details
+    return below.inputs if same and _is_plain(below) else (below,)
 
 
 def _is_plain(node: Node) -> bool:
@@ -184,23 +201,24 @@ def _style(colours: _Colours) -> str:
     return "".join(rules)
 
 
-def _boxed(node: Node) -> _Box:
+def _boxed(node: Node, *, slim: bool = False) -> _Box:
+    wide, small = (_SLIM, _SLIM_SMALL) if slim else (_WIDEST, _WIDEST_SMALL)
     where = f" · {_plain(node.where)}" if node.where else ""
-    lines = [_Text(each, _INK, bold=True) for each in _wrapped((node.title + where,), _WIDEST, _TITLE)]
-    lines += [_Text(each, _INK) for each in _wrapped(tuple(map(_plain, node.details)), _WIDEST, _DETAILS)]
-    lines += _figures(node)
+    lines = [_Text(each, _INK, bold=True) for each in _wrapped((node.title + where,), wide, _TITLE)]
+    lines += [_Text(each, _INK) for each in _wrapped(tuple(map(_plain, node.details)), wide, _DETAILS)]
+    lines += _figures(node, wide)
     statements = [shortened(each) for each in node.statements]
     if len(statements) > 1:
         statements = [f"{len(statements)} parts: {statements[0]}"]
-    lines += [_Text(each, _MUTED, small=True) for each in _wrapped(tuple(statements), _WIDEST_SMALL, _STATEMENTS)]
-    return _Box(node, lines, [_boxed(each) for each in node.inputs])
+    lines += [_Text(each, _MUTED, small=True) for each in _wrapped(tuple(statements), small, _STATEMENTS)]
+    return _Box(node, lines, [_boxed(each, slim=slim) for each in node.inputs])
 
 
-def _figures(node: Node) -> Iterator[_Text]:
+def _figures(node: Node, wide: int) -> Iterator[_Text]:
     expected, actual = node.estimated, node.actual
     if actual is None:
         if known := measured(expected):
-            yield from map(_Text, _wrapped((f"estimated {_items(known)}",), _WIDEST, 2))
+            yield from map(_Text, _wrapped((f"estimated {_items(known)}",), wide, 2 + (wide < _WIDEST)))
         return
     if actual.rows is not None:
         guess = f", estimated {expected.rows:,.0f}" if expected.rows is not None else ""
@@ -209,7 +227,7 @@ def _figures(node: Node) -> Iterator[_Text]:
     if actual.seconds is not None and expected.seconds is not None:
         at = more.index(duration(actual.seconds))
         more[at] += f" (estimated {duration(expected.seconds)})"
-    yield from map(_Text, _wrapped((_items(more),), _WIDEST, 2) if more else ())
+    yield from map(_Text, _wrapped((_items(more),), wide, 2 + (wide < _WIDEST)) if more else ())
 
 
 def _items(parts: list[str]) -> str:

@@ -103,6 +103,19 @@ def test_many_operators_share_boxes() -> None:
     assert "x14" in words
 
 
+def test_a_union_of_many_has_one_box_and_slim_members() -> None:
+    remote = Node("Remote pg", where="postgresql", statements=("SELECT 1 FROM a_table_with_a_name WHERE x > 1",))
+    wide = float(ET.fromstring(drawn(remote)).attrib["width"])
+    union = remote
+    for _ in range(FEW):
+        union = Node("Union all", inputs=(union, remote))
+    top = collapsed(union)
+    assert (top.title, len(top.inputs)) == ("Union all", FEW + 1)
+    root = ET.fromstring(drawn(union))
+    assert float(root.attrib["width"]) < wide * (FEW + 1)
+    assert f"min-width:{0.6 * float(root.attrib['width']):.0f}px" in root.attrib["style"]
+
+
 def test_the_share_of_the_time_is_drawn() -> None:
     plan = Node("Sort", actual=Figures(seconds=3.0), inputs=(Node("Filter", actual=Figures(seconds=1.0, waiting=0.0)),))
     root = ET.fromstring(drawn(Node("Fragment 1", actual=Figures(seconds=9.0), inputs=(plan,))))
