@@ -400,6 +400,19 @@ def test_folded_and_broken_lines(proxied: Background, value: bytes) -> None:
     assert (status in (400, 401), name) == (True, "")
 
 
+@pytest.mark.parametrize("line", [b"X-Client-DN: CN=admin", b"Authorization: Bearer x", b"Host: example.org"])
+def test_trailers_name_nobody(proxied: Background, line: bytes) -> None:
+    """Some proxies hand on what stands behind a body in chunks: their own headers are those before it."""
+    host, port = proxied.url.removeprefix("http://").split(":")
+    head = (
+        f"POST /sessions HTTP/1.1\r\nHost: localhost\r\nX-Proxy-Secret: {SECRET}\r\nContent-Type: application/json\r\n"
+    )
+    with socket.create_connection((host, int(port)), 60) as connection:
+        # in one piece, so that all of it is there when the request is looked at
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + line + b"\r\n\r\n")
+        assert b"This service serves known callers only." in connection.recv(1 << 16)
+
+
 def test_a_header_from_elsewhere_is_dropped(elsewhere: Background) -> None:
     """The answer tells neither that there are proxies nor that the secret was right."""
     assert told(elsewhere, PROVEN, ("X-Client-DN", ALICE_DN)) == (401, "")

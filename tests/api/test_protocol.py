@@ -90,6 +90,30 @@ def test_what_another_reader_might_read_otherwise_is_no_request(shared: Backgrou
     assert len(shared.service.sessions.all()) == before
 
 
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 39\r\n\r\n%b", b"Transfer-Encoding: chunked\r\n\r\n27\r\n%b\r\n0\r\n\r\n"]
+)
+def test_the_body_of_a_request_for_another_protocol_is_no_request(
+    shared: Background, protocol: bytes, body: bytes
+) -> None:
+    """A proxy in front takes it for a body, and the answer to it for the next caller's."""
+    asks = QUERY % 1 + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\n"
+    last = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+    for content, status in [
+        (b'{"sql": "select 1 as a"}'.ljust(39), 200),
+        (b"GET /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    ]:
+        assert len(content) == 39
+        request = asks + body % content
+        for pieces in ([request + last], [request[: len(asks)], request[len(asks) :] + last], [request, last]):
+            with connected(shared) as wire:
+                for piece in pieces:
+                    wire.sendall(piece)
+                answers = re.findall(rb"HTTP/1.1 (\d+)", rest_of(wire))
+            assert answers == [b"%d" % status, b"200"], pieces
+
+
 @pytest.mark.parametrize("id", [b"a%0d%0aSet-Cookie: x", b"a b", b"x" * 65, b"\xe2\x80\xa8", b"a\tb", b""])
 def test_a_request_id_brings_no_header(shared: Background, id: bytes) -> None:
     with connected(shared) as wire:

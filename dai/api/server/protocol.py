@@ -6,6 +6,8 @@
   Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.call`` bounds how long a body takes.
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
+- What follows a head that asks for another protocol (``Upgrade``) is read as HTTP/1.1: nobody here speaks another one.
+- Trailers are nobody's headers (RFC 9110 section 6.5.1): who asks stands in the head alone.
 - A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
   was read of it; of one with TLS the plain side moves (``dai.api.server.relay``). Behind a request that is
   still being answered it cannot move: it is closed after that answer, as RFC 9112 section 9.3.2 allows, and the client
@@ -22,6 +24,7 @@ import struct
 from functools import partial
 from typing import Any, cast
 
+import httptools
 import orjson
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -70,13 +73,32 @@ class _Protocol(HttpToolsProtocol):
         if self._refused:
             return
         self._unparsed += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self.transport.is_closing():
             return
         if self._unparsed > HEAD_BYTES:
             self._refuse(head_too_large())
         if not self._answering:
             self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        unread = memoryview(data)
+        while True:
+            try:
+                self.parser.feed_data(unread)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                # the parser takes what follows, be it a body, for the other protocol: it gets the head without that
+                lines = [b"%s: %s\r\n" % each for each in self.headers if each[0] != b"upgrade"]
+                first = self.parser.get_method(), self.url, self.parser.get_http_version().encode()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+                self.parser.feed_data(b"%s %s HTTP/%s\r\n%s\r\n" % (*first, b"".join(lines)))
+                unread = unread[upgrade.args[0] :]
 
     @property
     def _answering(self) -> bool:
@@ -91,7 +113,10 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._unparsed = 0
         self._stop_waiting()
+        if self._is_upgrade:
+            return
         super().on_headers_complete()
+        self.headers = []
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -99,7 +124,13 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unparsed = 0
-        super().on_message_complete()
+        if not self._is_upgrade:
+            super().on_message_complete()
+
+    @property
+    def _is_upgrade(self) -> bool:
+        """Whether the head is one that the parser will get again, see ``_parse``."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _hold_little(self, size: int) -> None:
         """From now on about so many bytes of answers wait here, and as many in the system, for a slow client."""
