@@ -26,6 +26,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.security.identity import StoredToken
 from dai.service.state_file import StateFile, marked
+from dai.streams.files import make_private
 
 log = logging.getLogger("dai.service.store")
 
@@ -148,8 +149,7 @@ class Store:
             if sqlite and not in_memory:
                 path = Path(str(parsed.database))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if not str(path).startswith("file:") and not path.exists():
-                    path.touch(0o600)  # it has what callers asked: nobody else on the machine reads it
+                make_private(path)  # it has what callers asked
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)

@@ -1,9 +1,19 @@
-"""Files that are replaced while a process uses what is in them: certificates, role maps."""
+"""Files that are replaced while a process uses what is in them (certificates, role maps), and files that nobody else may
+read."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+
+def make_private(file: str | Path | None) -> None:
+    """Makes a file that its owner alone may read and write, where there is none: SQLite gives what it puts beside a
+    database the rights that the database has then. Where that is not possible, who opens the file is told why."""
+    with suppress(OSError):
+        if file and not str(file).startswith("file:"):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def state_of(*files: str | Path | None) -> tuple[tuple[int, int, int], ...] | None:

@@ -237,17 +237,27 @@ def test_columns_may_be_called_as_those_functions(alice: httpx.Client, sql: str)
     assert alice.post("/resources/duck/query", json={"sql": sql}, headers=CSV).status_code == 200
 
 
+NOTE = """<xmlResourceManagement name="m"><createResource name="n">&lt;a/&gt;</createResource>
+<outputStream name="e"/></xmlResourceManagement>"""
+
+
 def test_the_state_and_the_results_are_for_their_owner_alone(tmp_path: Path, book: str) -> None:
     before = os.umask(0o022)
     try:
+        duckdb.connect(tmp_path / "duck.db").close()
+        (tmp_path / "duck.db").chmod(0o600)
+        resources = {"book": {"url": book}, "duck": {"url": "duckdb:///duck.db"}, "notes": {"collections": "notes.db"}}
+        stores = {"registry": {"store": "sqlite:///registry.db"}, "replicas": {"catalog": "sqlite:///replicas.db"}}
         with (
-            background(configured(tmp_path, {"book": {"url": book}})) as running,
+            background(configured(tmp_path, resources, **stores)) as running,
             httpx.Client(base_url=running.url, timeout=60) as client,
         ):
+            client.get("/resources/duck/query?sql=select 1").raise_for_status()
+            client.post("/resources/notes/perform", content=DOCUMENT.format(NOTE), headers=XML).raise_for_status()
             job = client.post("/resources/book/query?phase=RUN", json={"sql": "select 1 as one"}).headers["location"]
             until(lambda: client.get(job).json()["phase"] == "COMPLETED")
             modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
     finally:
         os.umask(before)
     assert {name for name, mode in modes.items() if mode & 0o077} == set()
-    assert {"state.db", "results"} <= modes.keys()
+    assert {"state.db", "results", "duck.db.tmp", "notes.db-wal", "registry.db-wal", "replicas.db-wal"} <= modes.keys()

@@ -16,9 +16,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from dai.api.blocks import following as following_blocks
 from dai.api.server.serve import Background, background
 from dai.client import Event, Options, Service
-from dai.errors import ConflictError, TruncatedError
+from dai.errors import ConflictError, TruncatedError, UnauthenticatedError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Arriving, Asked, Frame, context_of, framed, read
 from dai.security.identity.tokens import new
@@ -227,6 +228,47 @@ def test_owners_readers_and_writers(
             assert client.delete(path).status_code == (403 if name in reads.split() else 404)
     assert people["root"].get(path).json()["next"] == len(writes.split())
     assert people["root"].delete(path).status_code == 204
+
+
+def test_who_follows_is_asked_again_who_it_is(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following_blocks, "FOLLOWED_SECONDS", 0.5)
+    identity = {"methods": ["token"], "kept_seconds": 0.0}
+    with background(configured(tmp_path, {"book": {"url": book}}, identity=identity)) as running:
+        token, stored = new("alice", 3600)
+        running.service.store.add_token(stored)
+        alice = Service(running.url, Options(token=token, retries=0, read=60.0))
+        feed = alice.feed()
+        feed.publish([b"0", b"1"])
+        events = alice.feed(feed.id).follow("first")
+        assert [next(events).data for _ in range(2)] == [b"0", b"1"]
+        assert running.service.store.remove_token(stored.id)
+        with pytest.raises((UnauthenticatedError, TruncatedError)):
+            next(events)
+        with pytest.raises(UnauthenticatedError):
+            next(alice.feed(feed.id).follow("first"))
+
+
+def test_who_follows_goes_on_after_that_time(shared: Background, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following_blocks, "FOLLOWED_SECONDS", 0.1)
+    connections, call = list[object](), following_blocks.Following.__call__
+
+    async def counted(self: following_blocks.Following, *arguments: Any) -> None:
+        connections.append(self)
+        await call(self, *arguments)
+
+    monkeypatch.setattr(following_blocks.Following, "__call__", counted)
+    feed, numbers = Service(shared.url).feed(), list[int]()
+    feed.publish([b"0"])
+
+    def follow() -> None:
+        numbers.extend(each.number for each in Service(shared.url).feed(feed.id).follow("first"))
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    until(lambda: len(connections) > 2)
+    feed.publish([b"1"], last=True)
+    reader.join()
+    assert numbers == [0, 1]
 
 
 def test_a_stuck_reader_of_small_blocks_is_told_what_it_lost(client: httpx.Client, shared: Background) -> None:

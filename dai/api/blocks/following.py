@@ -28,6 +28,8 @@ PIECE = 1 << 14
 """Bytes that are handed to a connection at once."""
 SILENT_SECONDS = 15.0
 """After which a reader is told that the connection lives."""
+FOLLOWED_SECONDS = 900.0
+"""After this time the connection breaks off. The reader comes again, and is asked again who it is."""
 PATIENCE = 60.0
 """Seconds in which a reader has to take a piece."""
 LOOK_SECONDS = 1.0
@@ -91,20 +93,21 @@ class Following(Response):
         super().__init__(headers={"content-type": form.media_type, "cache-control": "no-store", "connection": "close"})
         del self.headers["content-length"]
         self._access, self._feed, self._form, self._number = access, feed, form, number
-        self._begun = False
+        self._begun, self._until = False, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (hold := scope.get("extensions", {}).get("dai.hold_little")) is not None:
             hold(PIECE)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        gone = asyncio.Event()
+        gone, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._until = loop.time() + FOLLOWED_SECONDS
         with self._feed.waiting(), Changes(None, 1e9, self._feed) as changes:
             watching = asyncio.create_task(disconnected(receive, gone, changes))
             try:
                 # the head leaves at once, also where no block has come yet
                 await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
                 while not gone.is_set() and not await self._step(send):
-                    if not await changes.wait(SILENT_SECONDS):
+                    if not await changes.wait(min(SILENT_SECONDS, self._until - loop.time())):
                         await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
                 if not gone.is_set():
                     await send({"type": "http.response.body", "body": self._form.end})
@@ -115,8 +118,10 @@ class Following(Response):
                 watching.cancel()
 
     async def _step(self, send: Send) -> bool:
-        """Sends what is there; True at the end of the feed."""
+        """Sends what is there; True at the end of the feed. TruncatedError when the time is over."""
         while True:
+            if asyncio.get_running_loop().time() >= self._until:
+                raise TruncatedError(f"A feed is followed for {FOLLOWED_SECONDS:g} seconds at a time.")
             retained = self._feed.since(self._number, 1000, PIECE)
             parts = []
             if retained.lost:

@@ -33,6 +33,7 @@ from dai.errors import (
 )
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
+from dai.streams.files import make_private
 
 log = logging.getLogger("dai.drivers.collections")
 
@@ -181,6 +182,7 @@ class Store:
                 return
             if self._sqlite and self._url.database:
                 Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+                make_private(self._url.database)
             with self._engine.connect() as connection:
                 if self._sqlite:
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")

@@ -9,6 +9,7 @@ Types that Arrow does not have (or not losslessly) are cast in the query's outer
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import time
@@ -84,6 +85,7 @@ _BUILDING = frozenset(
 )
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
+MEMORY = ":memory:"
 
 
 class DuckDB(PooledDriver[DuckDBPyConnection]):
@@ -112,7 +114,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             path = make_url(url).database
         except (ArgumentError, ValueError) as error:
             raise ConfigurationError("The URL of the DuckDB database cannot be read.") from error
-        return cls(path or ":memory:", options)
+        return cls(path or MEMORY, options)
 
     def product(self) -> str:
         return f"DuckDB {duckdb.__version__}"
@@ -167,6 +169,9 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                 # In use by somebody who asks for statistics: closed when that ends.
                 with contextlib.suppress(duckdb.Error):
                     self._root.close()
+                if self._path != MEMORY:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(f"{self._path}.tmp")
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
@@ -178,6 +183,9 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         if root is not None:
             return root
         self._check_file()
+        if self._path != MEMORY:
+            with contextlib.suppress(OSError):  # DuckDB would let everybody read what does not fit in memory
+                os.mkdir(f"{self._path}.tmp", 0o700)
         root = duckdb.connect(self._path, config=_CONFIG)
         self._locked(root)
         return root

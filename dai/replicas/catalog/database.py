@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.streams.files import make_private
 
 Row = tuple[Any, ...]
 _SQLITE = (
@@ -157,6 +158,8 @@ class Database:
             url = url.set(drivername="postgresql+psycopg")
             options = {"autocommit": True, "connect_timeout": 10}
         self._url, self._options = url, options
+        if self.sqlite:
+            make_private(url.database)
         self._engine = sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args=options)
         connection = self.connect()
         names = {"name": "text", "bare": " without rowid"} if self.sqlite else {"name": 'text collate "C"', "bare": ""}
@@ -177,6 +180,7 @@ class Database:
         if not self.sqlite or not self._url.database or self._url.query:
             return None
         url = self._url.set(database=self._url.database + suffix)
+        make_private(url.database)
         connection = self._connected(sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args=self._options))
         os.chmod(url.database or "", 0o600)
         return connection

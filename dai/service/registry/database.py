@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.service.registry.entries import Audience, Entry
+from dai.streams.files import make_private
 
 KEPT = 100_000
 """Changes that are kept for those who follow them."""
@@ -83,6 +84,7 @@ class Database:
             options = {"connect_args": {"connect_timeout": 10}, "pool_pre_ping": True}
         self._engine = sa.create_engine(url, pool_size=4, max_overflow=8, **options)
         if product == "sqlite":
+            make_private(url.database)
             sa.event.listen(self._engine, "connect", _durable)
         try:
             _metadata.create_all(self._engine)
