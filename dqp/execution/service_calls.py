@@ -68,6 +68,8 @@ REPEATED = frozenset({429, 502, 503, 504})
 _ERRORS = frozenset(range(400, 600))
 LONGEST_PAUSE = 5.0
 LARGEST_ANSWER = 256 << 20
+MOST_CALLS = 1_000
+"""At once of one operation: each has a thread."""
 AHEAD = 4
 """Rows of a portion, as a multiple of those that an operation calls at the same time. The calls of the next portion
 are begun before the results of the last are waited for: a slow call does not keep others from being made."""
@@ -103,6 +105,8 @@ class Operation:
         for key in ("batch", "concurrent"):
             if getattr(self, key) < 1:
                 raise ConfigurationError(f"{where}.{key} must be at least 1.")
+        if self.concurrent > MOST_CALLS:
+            raise ConfigurationError(f"{where}.concurrent must be at most {MOST_CALLS}.")
         if not self.types:
             raise ConfigurationError(f"{where}.arguments: a function needs at least one argument.")
 

@@ -74,15 +74,19 @@ class Task:
         return Ticket(self.query, self.attempt, self.name, partition, self.token)
 
 
+MOST_TASKS, MOST_READERS = 1_000, 20_000
+"""Of one request: each task has a thread, each reader of their rows a place in an outbox, whether it comes or not."""
+
+
 def encoded(tasks: Sequence[Task]) -> str:
     """ASCII without control characters: it may stand in XML."""
     return json.dumps([_task(each) for each in tasks], separators=(",", ":"))
 
 
 def decoded(text: str) -> tuple[Task, ...]:
-    """Raises DataError for what ``encoded`` has not written."""
+    """Raises DataError for what ``encoded`` has not written, or for more than an evaluator takes at once."""
     try:
-        return tuple(_task_of(each) for each in json.loads(text))
+        tasks = tuple(_task_of(each) for each in json.loads(text))
     except (
         ValueError,
         TypeError,
@@ -93,6 +97,12 @@ def decoded(text: str) -> tuple[Task, ...]:
         pa.ArrowException,
     ) as error:
         raise DataError(f"These are no fragments: {type(error).__name__}.") from error
+    if len(tasks) > MOST_TASKS or sum(each.partitions * each.copies for each in tasks) > MOST_READERS:
+        raise DataError(
+            f"An evaluator takes at most {MOST_TASKS:,} fragments with {MOST_READERS:,} readers at once.",
+            hint="Have more evaluators, or fewer parallel parts in each.",
+        )
+    return tasks
 
 
 def _task(task: Task) -> dict[str, Any]:
@@ -119,6 +129,8 @@ def _task_of(values: Mapping[str, Any]) -> Task:
     for name, value in plain.items():
         if not isinstance(value, _PLAIN[name]):
             raise TypeError(name)
+    if plain["partitions"] < 1 or plain["copies"] < 1:
+        raise ValueError("nobody would read it")
     types, names = (None if values[each] is None else tuple(map(str, values[each])) for each in ("types", "names"))
     return Task(**plain, types=types, names=names, body=_body_of(values["body"]))
 

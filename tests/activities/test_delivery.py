@@ -445,6 +445,8 @@ BASE = "http://data.example.org/in/"
         ("http://data.example.org.evil.org/in/x", DeniedError),
         ("http://data.example.org/in/../secret", DeniedError),
         ("http://data.example.org/in/%2e%2e/secret", DeniedError),
+        ("http://data.example.org/in/..;/secret", DeniedError),
+        ("http://data.example.org/in/..%3bx=1/secret", DeniedError),
         ("http://data.example.org/in/..%2fsecret", DeniedError),
         ("http://data.example.org/in/.%2e/secret", DeniedError),
         ("http://user:password@data.example.org/in/x", ParameterError),

@@ -21,7 +21,7 @@ from dqp.execution.service_calls import Operation
 from dqp.runtimes.evaluator import Evaluator
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket
-from dqp.runtimes.wire import Input, Received, RemoteInput, Task
+from dqp.runtimes.wire import Input, Received, RemoteInput, Task, decoded, encoded
 from dqp.settings import LOOPBACK, EvaluatorSettings, within
 from tests.processes import until
 
@@ -230,6 +230,31 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
     with pytest.raises(DeniedError, match="does not read from"):
         evaluator.begin([task("0.0", "SELECT 1", coordinator="192.0.2.1:99")], Cancellation())
     assert evaluator.state()["works"] == 0
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [task("0.0", "SELECT 1 AS a", partitions=100_000_000)],
+        [task("0.0", "SELECT 1 AS a", copies=100_000_000, broadcast=True)],
+        [task("0.0", "SELECT 1 AS a", partitions=-5, copies=-5)],
+        [task("0.0", "SELECT 1 AS a", partitions=0)],
+        [task("0.0", "SELECT 1 AS a")] * 2_000,
+    ],
+    ids=["partitions", "copies", "negative", "none", "tasks"],
+)
+def test_a_document_of_few_bytes_takes_no_gigabytes(tasks: list[Task]) -> None:
+    with pytest.raises(DataError):
+        decoded(encoded(tasks))
+
+
+def test_an_operation_has_no_threads_without_end() -> None:
+    operation = Operation(name="root", types=(pa.float64(),), result=pa.float64(), python="math:sqrt")
+    called = Called(operation, Body("SELECT k, k AS a FROM i1", {"i1": numbers(5)}), 1, "r")
+    text = encoded([task("0.0", "SELECT 1 AS a", {"c1": called})])
+    assert '"concurrent":4' in text
+    with pytest.raises(ConfigurationError, match="at most 1000"):
+        decoded(text.replace('"concurrent":4', '"concurrent":100000'))
 
 
 @pytest.mark.parametrize(

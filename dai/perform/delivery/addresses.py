@@ -75,6 +75,7 @@ def _parsed(url: str) -> Address:
         host.encode("idna")  # no label is empty or too long
         path = parts.path or "/"
         segments = urllib.parse.unquote(path, errors="strict" if path.isascii() else "replace").split("/")
+        names = {each.partition(";")[0] for each in segments}  # some servers take "..;x" for ".."
     except ValueError as error:
         raise ParameterError("This is not a URL.") from error
     if parts.scheme not in PORTS:
@@ -85,7 +86,7 @@ def _parsed(url: str) -> Address:
         raise ParameterError("A URL for a delivery has a host, and no user or password.")
     if not url.isascii() or not url.strip().isprintable() or " " in url.strip() or "\\" in path:
         raise ParameterError("A URL consists of printable ASCII characters; others are percent-encoded.")
-    if ".." in segments or "." in segments or "%2f" in path.lower() or "%5c" in path.lower():
+    if not names.isdisjoint(("..", ".")) or "%2f" in path.lower() or "%5c" in path.lower():
         raise DeniedError("The path of a URL for a delivery names no parent directory ('..').")
     return Address(parts.scheme, host, port or PORTS[parts.scheme], path, parts.query)
 
