@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.requests.head import listed
-from dai.errors import RangeError
+from dai.errors import PreconditionError, RangeError
 
 FILE_PIECE = 1 << 20
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -33,9 +33,15 @@ def answer(body: bytes, media_type: str, status: int = 200, headers: Mapping[str
     return Response(body, status, {"content-type": media_type, **(headers or {})})
 
 
+def _names(tags: str | None, tag: str) -> bool:
+    """Whether a list of them, or ``*``, names the tag."""
+    return tags is not None and (tags.strip() == "*" or tag in (each.strip() for each in tags.split(",")))
+
+
 class KeptFile(Response):
     """A whole, immutable file, or the part of it that ``Range`` asks for (RFC 9110 section 14; several ranges at once
-    are answered with the whole). ``etag`` without its quotes. RangeError for a range outside of it.
+    are answered with the whole). ``etag`` without its quotes. RangeError for a range outside of it, PreconditionError
+    where ``If-Match`` names other ones.
 
     Starlette's FileResponse opens the file only when the head has left; ours may have been removed by then."""
 
@@ -49,8 +55,9 @@ class KeptFile(Response):
         self._length = os.fstat(self._file.fileno()).st_size
         self._first, self._last = 0, self._length - 1
         try:
-            known = listed(request, "if-none-match")
-            if known is not None and (known.strip() == "*" or quoted in (each.strip() for each in known.split(","))):
+            if not _names(listed(request, "if-match") or "*", quoted):
+                raise PreconditionError(f"The result is another one than If-Match names: {quoted}.")
+            if _names(listed(request, "if-none-match"), quoted):
                 self.status_code = 304
             elif (range_header := request.headers.get("range")) and request.headers.get("if-range") in (None, quoted):
                 self._narrow(range_header)

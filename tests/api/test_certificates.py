@@ -192,6 +192,18 @@ def test_what_one_makes_is_ones_own(direct: Background, ours: Authority) -> None
                 assert (reply.status == 200) is there, subject
 
 
+def test_no_cache_that_others_share_keeps_an_answer(direct: Background, ours: Authority) -> None:
+    """Of a request with Authorization none does by itself."""
+    files = ours.client(ALICE)
+    trusted = ssl.create_default_context(cafile=ours.directory / "server.pem")
+    trusted.load_cert_chain(files["certificate"], files["key"])
+    with httpx.Client(base_url=direct.url, verify=trusted) as client:
+        for path in ("/jobs", "/resources/book/schema", "/resources/book/query?sql=select 1 as a"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "private" in answer.headers["cache-control"]
+
+
 def test_a_token_that_does_not_hold_is_not_mended_by_a_certificate(direct: Background, ours: Authority) -> None:
     files = ours.client(ALICE)
     assert asked(direct, ours, files, authorization="Bearer dai_0123456789abcdef_no").status_code == 401

@@ -101,6 +101,9 @@ def test_a_download_is_resumed_by_ranges(client: httpx.Client, form: str) -> Non
     outside = client.get(address, headers={"Range": f"bytes={size}-"})
     assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
+    answers = [client.get(address, headers={"If-Match": each}) for each in (etag, f'"x", {etag}', "*", '"x"')]
+    assert [each.status_code for each in answers] == [200, 200, 200, 412]
+    assert answers[-1].json()["type"] == "precondition-failed"
     head = client.head(address)
     assert (head.status_code, int(head.headers["content-length"]), head.content) == (200, size, b"")
 

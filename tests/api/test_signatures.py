@@ -152,6 +152,11 @@ CHANGED: dict[str, Callable[[Message], Message]] = {
     "another method": lambda each: replaced(each.signed(), method="PUT"),
     "another host": lambda each: replaced(each.signed(), headers={"Host": "localhost"}),
     "another type": lambda each: replaced(each.signed(), headers={"Content-Type": "application/json; a=b"}),
+    "another If-Match": lambda each: replaced(
+        Message(each.base, headers={**JSON, "If-Match": '"1"'}).signed(covered_component_ids=(*COVERED, "if-match")),
+        headers={"If-Match": "*"},
+    ),
+    "If-Match is not covered": lambda each: Message(each.base, headers={**JSON, "If-Match": '"1"'}).signed(),
     "no signature": lambda each: replaced(each.signed(), headers={"Signature": None}),
     "no input": lambda each: replaced(each.signed(), headers={"Signature-Input": None, "Authorization": "Signature x"}),
     "another nonce": lambda each: parameter(each.signed(nonce="mine"), "mine", "yours"),
@@ -246,6 +251,15 @@ def test_once(service: Background) -> None:
     assert Message(service.url).signed("p256", nonce="same").send().status_code == 200
     assert Message(service.url).signed("p384", nonce="same").send().status_code == 200
     assert Message(service.url).signed("p256", nonce="same").send().status_code == 401
+
+
+def test_what_is_replaced_is_signed(service: Background, directory: Path) -> None:
+    signer, url = Signer(directory / "ed25519.key", "ed25519"), f"{service.url}/contexts"
+    text = {"Content-Type": "text/plain"}
+    made = httpx.post(url, content=b"1", headers=text | signer.headers("POST", url, text, b"1")).json()
+    url, headers = f"{url}/{made['id']}", {**text, "If-Match": '"1"'}
+    answer = httpx.put(url, content=b"2", headers=headers | signer.headers("PUT", url, headers, b"2"))
+    assert (answer.status_code, answer.json()["version"]) == (200, 2)
 
 
 def test_a_signature_of_before_the_start(service: Background) -> None:

@@ -38,6 +38,9 @@ _AS_DATA = (
 """Of each answer: a result that is HTML to a browser runs nothing and is of no origin."""
 _AS_A_PAGE = ((b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"frame-ancestors 'none'"))
 """Of ``/docs``, which has scripts; no other page may show it within itself."""
+_OF_A_CALLER = ((b"cache-control", b"private"),)
+"""Of an answer to somebody who is not known by ``Authorization``, from which caches shared by many keep away by
+themselves (RFC 9111 section 3.5)."""
 
 
 @dataclass(slots=True)
@@ -103,6 +106,8 @@ class AccessMiddleware:
             access.span = self.tracing.request(scope["method"], scope["path"], scope["scheme"], access.span)
         kind = _AS_A_PAGE if scope["path"] == "/docs" else _AS_DATA
         added = (*kind, (b"x-request-id", access.id.encode()), *shared_with(headers, self.origins))
+        if self.identification.asks and b"authorization" not in headers:
+            added = (*added, *_OF_A_CALLER)
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":

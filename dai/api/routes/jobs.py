@@ -34,6 +34,7 @@ from dai.errors import (
     LimitError,
     NotAcceptableError,
     NotFoundError,
+    PreconditionError,
     RangeError,
     SlowRequestError,
     TooLargeError,
@@ -305,7 +306,8 @@ async def post_destruction(service: TheService, caller: TheCaller, job: Text, bo
     summary="One result of a completed job, in any form; supports byte ranges",
     response_class=Response,
     responses=answers(
-        *(NotFoundError, ConflictError, GoneError, NotAcceptableError, RangeError, LimitError, EncodingError),
+        *(NotFoundError, ConflictError, GoneError, NotAcceptableError, PreconditionError),
+        *(RangeError, LimitError, EncodingError),
         ok={
             200: {"description": "The result", "content": {"*/*": {}}, "headers": {"ETag": header("of this form")}},
             206: {

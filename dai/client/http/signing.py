@@ -1,4 +1,4 @@
-"""Signs requests (RFC 9421) with a private key: method, host, path, query, and of a body its type and its digest."""
+"""Signs requests (RFC 9421) with a private key: method, host, path, query, If-Match, and of a body its type and digest."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Signer:
             '"@query"': f"?{parts.query}",
         }
         for name, value in headers.items():
-            if name.lower() == "content-type":
-                covered['"content-type"'] = value.strip()
+            if name.lower() in ("content-type", "if-match"):
+                covered[f'"{name.lower()}"'] = value.strip()
         signed = {}
         if body:
             digest = base64.b64encode(hashlib.sha256(body).digest()).decode()

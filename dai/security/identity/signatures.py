@@ -1,7 +1,7 @@
 """HTTP Message Signatures (RFC 9421): each request is signed with a key that the configuration knows.
 
-A signature covers what the request does: method, host, path, query, and of a body its type and its digest (RFC 9530),
-which is compared while the body is read. It holds for ``seconds``, and once: its nonce is remembered for so long.
+A signature covers what the request does: method, host, path, query, what it replaces (If-Match), and of a body its type
+and its digest (RFC 9530), which is compared while the body is read. It holds for ``seconds``, and once: its nonce is remembered for so long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dai.security.identity.keys import caller_of, key_store, public_key
 from dai.security.identity.replay import Seen, Window
 
 COVERED = ("@method", "@authority", "@path", "@query")
-OF_A_BODY = ("content-type", "content-digest")
+IF_SENT = ("content-type", "content-digest", "if-match")
 HASHES = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 _FIELDS = frozenset({b"signature-input", b"signature"})
 _KEY_ID = re.compile(r';keyid="([\w.-]+)"', re.ASCII)
@@ -75,7 +75,7 @@ class Signatures:
         ]
         authority = head.get(b"host", b"").decode("latin-1")
         message = _Message(head.method, f"{head.scheme}://{authority}{head.target.decode('latin-1')}", _Lines(lines))
-        required = (*COVERED, *(each for each in OF_A_BODY if each.encode() in head))
+        required = (*COVERED, *(each for each in IF_SENT if each.encode() in head))
         try:
             (id,) = _KEY_ID.findall(signed.decode("latin-1"))
             if id not in self._keys:
