@@ -1,4 +1,4 @@
-"""Signs requests (RFC 9421) with a private key: method, host, path, query, If-Match, and of a body its type and digest."""
+"""Signs requests (RFC 9421) with a private key: method, host, path, query, If-Match, and type and digest of a body."""
 
 from __future__ import annotations
 
