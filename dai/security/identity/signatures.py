@@ -1,7 +1,8 @@
 """HTTP Message Signatures (RFC 9421): each request is signed with a key that the configuration knows.
 
-A signature covers what the request does: method, host, path, query, If-Match, and of a body its type and its digest (RFC
-9530), which is compared while the body is read. It holds for ``seconds``, and once: its nonce is remembered for so long.
+A signature covers what the request does: method, host, path, query, If-Match, and of a body its type and its digest
+(RFC 9530), which is compared while the body is read. It holds for ``seconds``, and once: its nonce is remembered for so
+long.
 """
 
 from __future__ import annotations
