@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import types
 import typing
@@ -72,13 +73,16 @@ def origins() -> Iterator[dict[str, str]]:
         _origins.reset(token)
 
 
-def _note(where: str, value: str, environment: Mapping[str, str]) -> None:
+def _note(where: str, value: str, environment: Mapping[str, str], base: Path) -> None:
     if (learnt := _origins.get()) is None:
         return
     kind, _, name = value.partition(":")
     variable = f"{PREFIX}{SEPARATOR.join(where.split('.'))}".upper().replace("-", "_")
     if kind in _REFERENCES:
-        learnt[where] = f"{_REFERENCES[kind]} {name}"
+        open_to_all = kind == "file" and os.path.exists(base / name) and os.stat(base / name).st_mode & 0o004
+        learnt[where] = (
+            f"{_REFERENCES[kind]} {name}{', which everybody on this machine may read' if open_to_all else ''}"
+        )
     elif where.endswith(_SECRETS) or where.startswith("telemetry.headers.") or _WITH_PASSWORD.search(value):
         overrides = next((each for each in environment if each.upper() == variable), None)
         learnt[where] = f"the environment variable {overrides}" if overrides else "the configuration itself"
@@ -86,7 +90,7 @@ def _note(where: str, value: str, environment: Mapping[str, str]) -> None:
 
 def secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
     """What a reference ``env:NAME`` or ``file:PATH`` stands for; any other text is itself."""
-    _note(where, value, environment)
+    _note(where, value, environment, base)
     kind, _, name = value.partition(":")
     if kind == "env":
         if name not in environment:

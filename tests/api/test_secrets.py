@@ -229,11 +229,15 @@ def test_check_config_says_where_secrets_come_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").write_text("planted-file\n")
+    (tmp_path / "key").chmod(0o640)
+    (tmp_path / "open").write_text("planted-file\n")
+    (tmp_path / "open").chmod(0o644)
     (tmp_path / "dai.toml").write_text(
         '[resources.a]\nurl = "sqlite:///a.db"\npassword = "env:SECRET_A"\n'
         '[resources.b]\nurl = "sqlite:///b.db"\npassword = "file:key"\n'
         '[resources.c]\nurl = "sqlite:///c.db"\npassword = "planted-here"\n'
         '[resources.d]\nurl = "sqlite:///d.db"\n'
+        '[resources.f]\nurl = "sqlite:///d.db"\npassword = "file:open"\n'
         '[resources.e]\nurl = "postgresql://u:planted-in-url@127.0.0.1:9/x"\nconnect_wait = 0.1\npool_wait = 0.1\n'
     )
     for name in "abcd":
@@ -248,6 +252,7 @@ def test_check_config_says_where_secrets_come_from(
         "secret resources.b.password: from the file key",
         "secret resources.c.password: from the configuration itself",
         "secret resources.d.password: from the environment variable DAI_RESOURCES__D__PASSWORD",
+        "secret resources.f.password: from the file open, which everybody on this machine may read",
         "secret resources.e.url: from the configuration itself",
     ]
     assert "planted" not in output.out + output.err
