@@ -14,6 +14,17 @@ from dai.commands.output import UsageError
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.plugins import nearest
 
+ELSEWHERE = {
+    **dict.fromkeys(("dai tables", "dai schema", "dai describe", "dai show"), "dai resources NAME"),
+    **{f"{name} version": f"{name} --version" for name in ("dai", "dqp")},
+    **{f"{name} help": f"{name} --help" for name in ("dai", "dqp")},
+    **{f"dai {word}": f"dqp {word} FEDERATION …" for word in ("explain", "federation")},
+    **dict.fromkeys(("dai sql", "dai select", "dai run"), 'dai query NAME "select …"'),
+    "dqp serve": "dai serve --config dai.toml, with [federations.NAME] in it",
+    "dqp describe": "dqp tables FEDERATION",
+}
+"""What stands in the place of commands that somebody expects."""
+
 
 def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="dai", description="A data service: serve databases, ask them, follow jobs.")
@@ -38,7 +49,9 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
         return USAGE
     (known,) = [each.choices for each in commands._actions if isinstance(each, argparse._SubParsersAction)]
     if not words[0].startswith("-") and words[0] not in known:
-        commands.error(f"There is no command {words[0]!r}. {nearest(words[0], [*known])}")
+        instead = ELSEWHERE.get(f"{name} {words[0]}")
+        hint = f"Type: {instead}" if instead else nearest(words[0], [*known])
+        commands.error(f"There is no command {words[0]!r}. {hint}")
     arguments = commands.parse_args(words)
     try:
         code: int = arguments.run(arguments)

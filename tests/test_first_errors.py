@@ -235,6 +235,10 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select * from sites where name = 'Z", (), {}, "The ' before 'Z' has no other"),
         ("select * from sites where name = “Z”", (), {}, "straight quotes"),
         ('select * from sites where name = "Kyiv"', (), {}, "in single quotes: 'Kyiv'"),
+        ("select now()", (), {}, "SQLite has CURRENT_TIMESTAMP."),
+        ("select * from public.sites", (), {}, "Write sites alone: SQLite has no schema 'public'."),
+        ("describe sites", (), {}, "resource.schema()"),
+        (Path("sites.sql"), (), {}, "query(path.read_text())"),
         ('select "nmae" from sites where id = ?', (1,), {}, "Did you mean 'name'?"),
     ],
 )
@@ -338,6 +342,15 @@ def test_what_is_given_to_results_and_queries_in_another_way(field_service: str,
         resource.query("select * from t", tables={"t": [{"x": 1}]})
 
 
+def test_a_resource_ends_like_a_lab_and_rows_are_a_table(field_service: str) -> None:
+    """Not errors any more."""
+    with dai.connect(f"{field_service}/a") as resource:
+        assert resource.query("select 1").rows() == [(1,)]
+    with dqp.connect("field.db") as lab:
+        lab.upload("seen", [{"a": 1}, {"a": 2, "b": "x"}])
+        assert lab.sql("select * from seen order by a").rows() == [(1, None), (2, "x")]
+
+
 def test_addresses_that_are_none(field_service: str) -> None:
     with pytest.raises(RequestError, match=r"dai serve field\.db"):
         dai.connect(Path("field.db"))
@@ -379,6 +392,7 @@ def test_names_on_the_command_line_that_are_nearly_right(
 ) -> None:
     for words, says in (
         (["serve", "feild.db"], "Did you mean 'field.db'?"),
+        (["query", "a", "select", "1", "--server", field_service], 'Put it in quotes: dai query NAME "select'),
         (["query", "select 1", "a", "--server", field_service], "the name of the resource stands first. Known: a."),
         (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE: lower(name) LIKE"),
     ):
@@ -387,6 +401,11 @@ def test_names_on_the_command_line_that_are_nearly_right(
     with pytest.raises(SystemExit):
         main(["querry", "a", "select 1"])
     assert capsys.readouterr().err.endswith("There is no command 'querry'. Did you mean 'query'?\n")
+    with pytest.raises(SystemExit):
+        main(["tables", "a"])
+    assert capsys.readouterr().err.endswith("There is no command 'tables'. Type: dai resources NAME\n")
+    with pytest.raises(ConfigurationError, match=r'dqp\.connect\(\{"sources"'):
+        dqp.connect(["field.db"])
     with pytest.raises(ConfigurationError, match=r"Did you mean 'lake\.duckdb'\?"):
         dqp.connect("lakes.duckdb")
 

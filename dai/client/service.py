@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, overload
+from typing import Any, Self, overload
 from urllib.parse import quote
 from uuid import UUID
 
@@ -28,6 +28,10 @@ from dai.streams.cancellation import Cancellation
 DEFAULT = Options()
 PARTIAL = 207
 """Something failed, something else was done: a response document says what."""
+_AS_TEXT = {
+    "TextClause": "Give the text itself: query(str(sql)).",
+    **dict.fromkeys(("PosixPath", "WindowsPath"), "Read the file: query(path.read_text())."),
+}
 ASYNCHRONOUS = {"Prefer": "respond-async"}
 
 
@@ -143,6 +147,8 @@ class Resource(Elsewhere):
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
+        if not isinstance(sql, str):
+            raise ParameterError(f"SQL is a text, not {type(sql).__name__}.", hint=_AS_TEXT.get(type(sql).__name__))
         numeric = checked(numeric)
         body = _query(sql, arguments(parameters, named), blocksize, tables, limit, truncate)
         path = f"{self._path}/query" + _parameters(session=session)
@@ -275,6 +281,12 @@ class Resource(Elsewhere):
         reply = self.service.transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
         with reply.body:
             return Session(self, self.service.transport, str(reply.json()["id"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -65,6 +65,8 @@ def _parameter(text: str) -> Any:
 
 
 def run_query(arguments: argparse.Namespace) -> int:
+    if arguments.parameters and arguments.sql.casefold() in ("select", "with", "from", "values"):
+        raise UsageError("The SQL is several words.", hint='Put it in quotes: dai query NAME "select … from …".')
     form = chosen(arguments.format, arguments.output)
     resource = resource_named(arguments.resource, arguments.server)
     result = resource.query(

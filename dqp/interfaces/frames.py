@@ -11,6 +11,7 @@ import re
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -26,13 +27,16 @@ _HINT = "Give the column one type that SQL has: numbers, texts, dates, or lists 
 
 
 def table_of(data: Any) -> pa.Table:
-    """An Arrow table of an Arrow table, a pandas or polars data frame, a mapping of columns, or what streams Arrow.
+    """An Arrow table of an Arrow table, a pandas or polars data frame, a mapping of columns, a list of mappings (rows),
+    or what streams Arrow.
 
     ParameterError for what is no table.
     """
     package = type(data).__module__.partition(".")[0]
     if package in ("pandas", "polars") and type(data).__name__ == "Series":
         data = data.to_frame()
+    if isinstance(data, list | tuple) and data and all(isinstance(each, Mapping) for each in data):
+        data = {str(name): [each.get(name) for each in data] for name in dict.fromkeys(chain.from_iterable(data))}
     try:
         if isinstance(data, pa.RecordBatch):
             table = pa.Table.from_batches([data])

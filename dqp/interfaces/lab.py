@@ -76,7 +76,10 @@ def settings_of(federation: Any, token: str | None) -> FederationSettings:
         return federation
     if isinstance(federation, str | os.PathLike | Mapping):
         return load(federation if isinstance(federation, Mapping) else os.fspath(federation))
-    raise ConfigurationError(f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.")
+    raise ConfigurationError(
+        f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.",
+        hint='Several sources: dqp.connect({"sources": {"a": "field.db", "b": "http://127.0.0.1:8080/data"}}).',
+    )
 
 
 class Lab:

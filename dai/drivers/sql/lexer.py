@@ -180,13 +180,13 @@ def _unknown(sql: str, syntax: Syntax) -> StatementError:
 
 
 def _refused(sql: str, what: str, start: int) -> NotAQueryError:
-    return NotAQueryError(
-        f"{what} is not a query: nothing was run.",
-        sql=sql,
-        position=start + 1,
-        hint="Only a statement that reads may stand here (SELECT, WITH … SELECT, VALUES). "
-        "Send statements that change data by resource.execute(…) in Python, or as sqlUpdateStatement of a document.",
+    hint = (
+        "Only a statement that reads may stand here (SELECT, WITH … SELECT, VALUES). "
+        "Send statements that change data by resource.execute(…) in Python, or as sqlUpdateStatement of a document."
     )
+    if what in ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "PRAGMA"):
+        hint = "Tables and columns: resource.schema() in Python, dai resources NAME, GET /resources/NAME/schema."
+    return NotAQueryError(f"{what} is not a query: nothing was run.", sql=sql, position=start + 1, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

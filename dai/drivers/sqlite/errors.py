@@ -18,6 +18,17 @@ from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.errors import BusyError, DatabaseUnavailableError, DataError, ParameterError, StatementError
 
+_INSTEAD = {
+    **dict.fromkeys(("now", "getdate", "sysdate"), "CURRENT_TIMESTAMP"),
+    **dict.fromkeys(("year", "month", "day", "to_char", "date_format", "date_trunc"), "strftime('%Y-%m-%d', …)"),
+    **dict.fromkeys(("left", "right", "substring_index"), "substr(text, first, length)"),
+    **dict.fromkeys(("string_agg", "array_agg", "listagg"), "group_concat(text, ', ')"),
+    **dict.fromkeys(("datediff", "date_diff"), "julianday(one) - julianday(other)"),
+    **dict.fromkeys(("len", "char_length"), "length(text)"),
+    "greatest": "max(a, b)",
+    "least": "min(a, b)",
+}
+"""What does the same as functions of other products."""
 _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
 
 
@@ -81,10 +92,14 @@ def _place(text: str, sql: str, connection: Connection) -> tuple[int | None, str
             known = catalog.column_names(connection.run)
         elif what == "no such function":
             functions = {each: each for each in catalog.function_names(connection.run)}
-            return of_name(sql, name, SYNTAX), function_meant(name, functions)
+            instead = _INSTEAD.get(name.casefold())
+            return of_name(sql, name, SYNTAX), f"SQLite has {instead}." if instead else function_meant(name, functions)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
         hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
         position = of_name(sql, name, SYNTAX)
+        schema, dot, table = name.rpartition(".")
+        if what == "no such table" and dot and hint is None and table in known:
+            hint = f"Write {table} alone: SQLite has no schema {schema!r}."
         if what == "no such column" and position is not None and not (hint or "").startswith("Did you"):
             hint = in_double_quotes(sql, position) or hint
         return position, hint
