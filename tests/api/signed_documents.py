@@ -188,11 +188,12 @@ def ecdsa(key: ec.EllipticCurvePrivateKey, data: bytes, hash: Any) -> bytes:
     return b"".join(each.to_bytes(key.key_size // 8) for each in decode_dss_signature(key.sign(data, ec.ECDSA(hash))))
 
 
-def certificate(key: Any) -> str:
+def certificate(key: Any, version: int = 2) -> str:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "alice")])
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
     der = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    der = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01" + bytes([version]), 1)
     return f"<ds:X509Data><ds:X509Certificate>{b64(der)}</ds:X509Certificate></ds:X509Data>"
 
 

@@ -451,8 +451,11 @@ def test_a_proxy_sends_the_certificate(tmp_path: Path, book: str, ours: Authorit
         assert told(running, PROVEN, ("Client-Cert", sent(ours.certificate(ALICE)))) == (200, ALICE_DN)
         expired = sent(ours.certificate(ALICE, seconds=-60.0))
         plain = sent(ours.certificate(ALICE))
+        der = ours.certificate(ALICE).public_bytes(Encoding.DER)
+        of_no_version = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x71", 1)
         for wrong in (
             expired,
+            f":{base64.b64encode(of_no_version).decode()}:",
             plain[1:],
             plain[:-1],
             plain.replace("A", "B"),

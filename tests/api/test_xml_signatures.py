@@ -226,6 +226,13 @@ def test_other_requests_say_what_to_do(service: Background) -> None:
     assert httpx.get(f"{service.url}/health/live").status_code == 200
 
 
+def test_a_certificate_of_a_version_that_there_is_not(service: Background) -> None:
+    """Whoever reaches the service may send one: it is no failure of the service."""
+    signed = Signed(service.url, key_info=certificate(KEYS["p256"], version=113))
+    answer = post(service, signed.content)
+    assert (answer.status_code, answer.json()["type"]) == (401, "unauthenticated")
+
+
 def test_who_signed(service: Background, directory: Path) -> None:
     """Keys are for resources, callers for what policies say."""
     before = paid(directory)

@@ -39,6 +39,9 @@ _ALTERNATIVES: dict[str, type[x509.RFC822Name] | type[x509.DNSName] | type[x509.
     "uri": x509.UniformResourceIdentifier,
 }
 _NEVER = float("inf")
+_UNREADABLE = (
+    ValueError, x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType,
+)  # fmt: skip
 
 
 class Certificates:
@@ -103,7 +106,7 @@ class Certificates:
             else:
                 certificate = _certificate(shown)
                 name, expires = _name(certificate, self._config.name), certificate.not_valid_after_utc.timestamp()
-        except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        except _UNREADABLE as error:
             raise UnauthenticatedError(
                 "This certificate does not say who calls.",
                 hint=f"This service reads its {self._config.name} (identity.certificate.name): it must be there once.",

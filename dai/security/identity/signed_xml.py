@@ -32,7 +32,7 @@ _ECDSA = frozenset(getattr(SignatureMethod, f"ECDSA_SHA{bits}") for bits in (256
 DIGESTS = frozenset({DigestAlgorithm.SHA256, DigestAlgorithm.SHA384, DigestAlgorithm.SHA512})
 UNREADABLE = (
     SignXMLException, InvalidSignature, etree.LxmlError, ValueError, TypeError, KeyError, AttributeError,
-    NotImplementedError, RecursionError, OverflowError, UnsupportedAlgorithm,
+    NotImplementedError, RecursionError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion,
 )  # fmt: skip
 """What libraries of XML, base64 and keys raise for what others wrote."""
 
