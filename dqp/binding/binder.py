@@ -9,6 +9,7 @@ around it that can run alone becomes a ``Verbatim``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ DEEPEST = 60
 """Lists in lists in a column of an answer: Arrow takes 64 levels of anything."""
 MOST_READ = 2_000
 """Names in FROM. Each use of a view or of a name of WITH counts the names in its query again."""
+MOST_SETS = 256
+"""Grouping sets of one GROUP BY."""
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
 _KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
@@ -147,9 +150,30 @@ def _parsed(sql_tokens: tuple[Token, ...], sql: str) -> exp.Expression:
     if len(queries) != 1 or not isinstance(queries[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
     query = balanced(queries[0])  # type: ignore[arg-type]
+    _few_sets(query)
     if text is not sql:
         _without_places(query)
     return query
+
+
+def _few_sets(query: exp.Expression) -> None:
+    """DuckDB groups once for each grouping set, all at the same time, with megabytes for each."""
+    for group in query.find_all(exp.Group):
+        parts = [*group.expressions]
+        for name in ("grouping_sets", "rollup", "cube"):
+            parts += group.args.get(name) or []
+        if math.prod(map(_sets_of, parts)) > MOST_SETS:
+            raise LimitError(
+                f"A GROUP BY has more than {MOST_SETS} grouping sets.", hint="Name those that you need: GROUPING SETS (…)."
+            )
+
+
+def _sets_of(part: exp.Expression) -> int:
+    if isinstance(part, exp.GroupingSets):
+        return sum(map(_sets_of, part.expressions))
+    if isinstance(part, exp.Cube):
+        return 1 << len(part.expressions)
+    return len(part.expressions) + 1 if isinstance(part, exp.Rollup) else 1
 
 
 def _without_places(query: exp.Expression) -> None:

@@ -153,6 +153,13 @@ def test_a_few_characters_make_no_gigabyte(alice: httpx.Client, expression: str)
     assert (answer.status_code, answer.json()["type"]) == (400, "sql-error")
 
 
+def test_what_an_aggregate_gathers_has_a_limit(alice: httpx.Client) -> None:
+    """It was an internal error."""
+    sql = "select json_group_array(hex(zeroblob(1000000))) as n from numbers"
+    answer = alice.post("/resources/book/query", json={"sql": sql})
+    assert answer.json()["type"] in ("limit-exceeded", "sql-error"), answer.text
+
+
 @pytest.mark.parametrize("range_header", ["bytes={}-", "bytes=0-{}", "bytes=-{}"])
 def test_ranges_of_many_digits(alice: httpx.Client, range_header: str) -> None:
     job = alice.post("/resources/book/query?phase=RUN", json={"sql": "select 1 as one"}).headers["location"]

@@ -315,3 +315,18 @@ print(len(refused))
 def test_a_process_survives_them_in_any_thread() -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, str(2 * len(HOPELESS))), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "cube (id, id + 1, id + 2, id + 3, id + 4, id + 5, id + 6, id + 7, id + 8)",
+        "cube (id, id + 1, id + 2, id + 3, id + 4), cube (id + 5, id + 6, id + 7, id + 8)",
+        f"grouping sets ({', '.join(['()', '(id)'] * 130)})",
+    ],
+)
+def test_grouping_sets_are_few(lab: Lab, by: str) -> None:
+    """Twelve keys of a CUBE took nine gigabytes."""
+    with pytest.raises(LimitError, match="grouping sets"):
+        lab.sql(f"select count(*) from lite.deep group by {by}").arrow()
+    assert lab.sql("select count(*) from lite.deep group by rollup (id)").arrow().num_rows == 21

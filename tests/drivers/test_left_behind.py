@@ -137,6 +137,19 @@ def test_nothing_that_a_statement_left_reaches_the_next_caller(
         fresh.close()
 
 
+def test_nobody_chooses_the_random_numbers_of_the_next_caller(request: pytest.FixtureRequest) -> None:
+    driver = opened("postgresql", request)
+    try:
+        drawn = set()
+        for seed in (left, lambda driver, _: update(driver, "DO $$ BEGIN PERFORM setseed(0.5); END $$")):
+            for _ in range(2):
+                seed(driver, "SELECT setseed(0.5)")
+                drawn.add(table(driver, "SELECT random()").column(0)[0].as_py())
+        assert len(drawn) == 4
+    finally:
+        driver.close()
+
+
 @pytest.mark.parametrize("database", ["duckdb"])
 def test_a_seed_is_of_one_query_alone(database: str, request: pytest.FixtureRequest) -> None:
     driver = opened(database, request)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.connections.socket_reader import SLACK
 from dai.drivers.mariadb import driver as mariadb
+from dai.drivers.mariadb import wire
 from dai.drivers.mariadb.wire import columns, packets
-from dai.errors import CancelledError, DataError, StatementError
+from dai.errors import CancelledError, DataError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import table
 from tests.processes import until
@@ -118,6 +119,13 @@ def test_long_values(driver: Driver, size: int) -> None:
     assert actual.column("seq").to_pylist() == [1, 2, 3]
     assert [len(value) for value in actual.column("x").to_pylist()] == [size] * 3
     assert actual.column("zeros").to_pylist() == [b"\0" * (size % 1000)] * 3
+
+
+def test_a_row_of_a_few_characters_is_no_gigabyte(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "ROW_BYTES", 1 << 20)
+    with pytest.raises(LimitError, match="substring"):
+        table(driver, "SELECT repeat('x', 17000000) AS t")
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
 
 
 def test_no_rows(driver: Driver) -> None:

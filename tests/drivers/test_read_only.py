@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dai.drivers import Driver, DriverOptions, driver_for
-from dai.errors import DaiError
+from dai.errors import DaiError, NotAQueryError
 from dai.streams.cancellation import Cancellation
 from tests.drivers.conformance_cases import CASES
 from tests.drivers.statements import table, update
@@ -182,6 +182,15 @@ def test_no_query_writes_though_nobody_looks_at_its_text(
     monkeypatch.undo()
     assert table(driver, "SELECT * FROM target").to_pydict() == {"n": [1]}
     assert {each.name for each in driver.tables()} <= {"target", "numbers"}
+
+
+@pytest.mark.parametrize("database", ["mariadb", "mysql"])
+@pytest.mark.parametrize("lock", ["LOCK IN SHARE MODE", "lock/**/in share mode", "FOR SHARE", "FOR UPDATE NOWAIT"])
+def test_who_reads_locks_no_rows(driver: Driver, lock: str) -> None:
+    """Writers waited for as long as the query ran, also in a transaction that only reads."""
+    for sql in (f"SELECT n FROM target {lock}", f"SELECT * FROM (SELECT n FROM target {lock}) t"):
+        with pytest.raises(NotAQueryError, match="LOCK IN|FOR SHARE|FOR UPDATE"):
+            table(driver, sql)
 
 
 @pytest.mark.parametrize("database", ["mariadb", "mysql"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.errors import DataError
+from dai.errors import DataError, LimitError
 from dai.streams.stream import TYPE_NAME
 
 FIRST_ROWS = 256
@@ -19,10 +19,20 @@ FIRST_ROWS = 256
 PORTION_CELLS = 1 << 14
 """Values fetched at a time: few enough to stay in the processor's cache between fetching and conversion."""
 MOST_ROWS = 65_536
+ROW_BYTES = 1 << 28
+"""Of one row, or of a few that a library hands over together: a few characters of a statement make gigabytes."""
 
 Row = Sequence[Any]
 Convert = Callable[[Sequence[tuple[Any, ...]], int], list[pa.Array]]
 """Rows and the number (from 1) of the first of them to columns."""
+
+
+def too_long() -> LimitError:
+    """For a row, or a few, of more than ``ROW_BYTES``; the connection is to be thrown away."""
+    return LimitError(
+        f"A row of the answer has more than {ROW_BYTES:,} bytes, or a few rows together have.",
+        hint="Select long values in parts: substring(column, 1, 100000000).",
+    )
 
 
 def portion_rows(columns: int) -> int:

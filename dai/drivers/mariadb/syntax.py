@@ -48,6 +48,7 @@ SYNTAX = syntax.Syntax(
     queries=syntax.QUERIES | {"SHOW", "EXPLAIN", "DESCRIBE", "DESC"},
     before_into=frozenset(),  # INTO writes files and variables, in a transaction that only reads, too
     telling=frozenset({("SHOW", "GRANTS"), ("SHOW", "CREATE", "USER")}),  # the hash of the password
+    locking=frozenset({("LOCK", "IN"), ("FOR", "SHARE"), ("FOR", "UPDATE")}),
     quote="`",
     types=_TYPES,
     in_nothing="IN (SELECT NULL FROM DUAL WHERE 1 = 0)",

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dai.drivers.connections.rows import ROW_BYTES, too_long
 from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
 from dai.drivers.mariadb.types import Kind, kind
 
@@ -33,6 +34,8 @@ _OK, _EOF, _ERROR = 0, 254, 255
 _MORE_RESULTS = 0x0008
 _PROGRESS = 0xFFFF
 _BINARY = 63
+_MOST_COLUMNS = 65_535
+"""Of any answer; a server has 4,096."""
 _RESET = b"\1\0\0\0\x1f"
 """The packet COM_RESET_CONNECTION."""
 
@@ -77,6 +80,8 @@ class Answer:
             raise _broken()
         else:
             count, _ = _number(head, 0)
+            if count > _MOST_COLUMNS:
+                raise _broken()
             self.kinds = [_kind(self._packet()) for _ in range(count)]
             if self._reader.copy(0, 5)[::4] == bytes([5, _EOF]):
                 self._packet()
@@ -170,6 +175,8 @@ class Answer:
         parts = [b"\0\0\0\0"]
         size = _SPLIT
         while size == _SPLIT:
+            if len(parts) * _SPLIT > ROW_BYTES:
+                raise too_long()
             size = self._size() - 4
             parts.append(self._reader.copy(4, 4 + size))
             self._reader.skip(4 + size)

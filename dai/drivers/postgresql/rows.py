@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.rows import ROW_BYTES, too_long
 from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
 from dai.drivers.postgresql.bulk import settings
 from dai.drivers.postgresql.errors import from_result, unavailable
@@ -178,7 +179,10 @@ class _Copy:
         return None
 
     def _size(self) -> int:
-        return 1 + self._reader.number(1, 5, "big")
+        size = 1 + self._reader.number(1, 5, "big")
+        if size > ROW_BYTES:
+            raise too_long()
+        return size
 
     def _other(self, columns: int) -> None:
         """A message that is no row."""

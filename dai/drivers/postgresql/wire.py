@@ -10,6 +10,8 @@ libpq's PQgetResult holds the interpreter's lock in psycopg, hence ``_ready`` wa
 from __future__ import annotations
 
 import select
+import socket
+import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +19,7 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
 
+from dai.drivers.connections.rows import ROW_BYTES, too_long
 from dai.drivers.postgresql.errors import Position, from_result, unavailable
 from dai.drivers.postgresql.types import Wanted
 from dai.errors import ParameterError
@@ -27,12 +30,18 @@ if TYPE_CHECKING:
 Status = pq.ExecStatus
 BEGIN_READ_ONLY = b"BEGIN READ ONLY"
 ROLLBACK = b"ROLLBACK"
-UNLOCK = b"SELECT pg_catalog.pg_advisory_unlock_all()"
-"""Locks of the session outlive its transactions; whoever gets the connection next must not hold them."""
+UNLOCK = (
+    b"SELECT pg_catalog.pg_advisory_unlock_all(), "
+    b"pg_catalog.setseed(pg_catalog.hashtext(pg_catalog.clock_timestamp()::pg_catalog.text) / 2147483648.0)"
+)
+"""Locks of the session outlive its transactions, and so does the seed of random(): whoever gets the connection next
+must not have them."""
 
 CHUNK = 64
 """Rows libpq hands over at once: few, because nothing else bounds what they take."""
 
+_RECEIVED = struct.Struct("=128xQ")
+"""tcpi_bytes_received in Linux's struct tcp_info."""
 MOST_PARAMETERS = 65_535
 """The protocol counts those of a statement in 16 bits."""
 
@@ -77,16 +86,31 @@ def dumped(connection: psycopg.Connection[Any], parameters: Sequence[Any]) -> Pa
 
 def _ready(connection: PGconn, seconds: float | None) -> None:
     """Waits, other threads running, until PQgetResult will not block. DatabaseUnavailableError where nothing comes for
-    so many seconds."""
+    so many seconds, LimitError for more than twice ``ROW_BYTES``."""
     try:
         while connection.flush():
             _poll(connection, select.POLLIN | select.POLLOUT, seconds)
             connection.consume_input()
+        begin = None
         while connection.is_busy():
+            begin = _received(connection) if begin is None else begin
             _poll(connection, select.POLLIN, seconds)
             connection.consume_input()
+            if _received(connection) - begin > 2 * ROW_BYTES:  # of CHUNK rows: libpq would keep all, more than once
+                raise too_long()
     except psycopg.OperationalError as error:
         raise unavailable() from error
+
+
+def _received(connection: PGconn) -> int:
+    """How many bytes have come since it was opened, which libpq does not say; 0 for a socket of Unix."""
+    own = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, connection.socket)
+    try:
+        return int(_RECEIVED.unpack(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size))[0])
+    except OSError:
+        return 0
+    finally:
+        own.detach()
 
 
 def _poll(connection: PGconn, events: int, seconds: float | None) -> None:

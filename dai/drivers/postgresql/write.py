@@ -21,7 +21,7 @@ from dai.drivers.postgresql.copy import csv_bytes
 from dai.drivers.postgresql.errors import from_psycopg, unavailable
 from dai.drivers.postgresql.read import Description, Descriptions, Query, prepared_query, small
 from dai.drivers.postgresql.syntax import SYNTAX
-from dai.drivers.postgresql.wire import Connection, Parameters, check_most, dumped, tidy
+from dai.drivers.postgresql.wire import UNLOCK, Connection, Parameters, check_most, dumped, tidy
 from dai.drivers.sql.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, check_count, keyword, single_query
 from dai.drivers.sql.suggestions import meant
@@ -74,7 +74,7 @@ def prepare(connection: Connection) -> None:
 
 def renew(connection: Connection) -> None:
     """The same, after everything was discarded that a user has left there. Nobody waits for it: see ``tidy``."""
-    tidy(connection, [b"DISCARD ALL", SETTINGS.encode(), *[LOOK.encode()] * connection.looks])
+    tidy(connection, [b"DISCARD ALL", UNLOCK, SETTINGS.encode(), *[LOOK.encode()] * connection.looks])
 
 
 class PostgreSQLSession(Session):

@@ -156,6 +156,8 @@ def single_query(sql: str, syntax: Syntax) -> str:
                 verb = text
                 if verb in _CHANGES:
                     raise _refused(sql, f"WITH … {verb}", start)
+            if (previous, text) in syntax.locking:
+                raise _refused(sql, f"{first} … {previous} {text}", start)
             if text == "INTO" and previous not in syntax.before_into:
                 raise _refused(sql, f"{first} … INTO", start)
         previous = text

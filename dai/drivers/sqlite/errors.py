@@ -16,7 +16,7 @@ from dai.drivers.sql.suggestions import function_meant, in_double_quotes, meant
 from dai.drivers.sqlite import catalog
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.errors import BusyError, DatabaseUnavailableError, DataError, ParameterError, StatementError
+from dai.errors import BusyError, DatabaseUnavailableError, DataError, LimitError, ParameterError, StatementError
 
 _INSTEAD = {
     **dict.fromkeys(("now", "getdate", "sysdate"), "CURRENT_TIMESTAMP"),
@@ -38,6 +38,8 @@ def translated(connection: Connection, path: Path, sql: str | None = None) -> It
         yield
     except sqlite3.Error as error:
         _raise(error, connection, path, sql)
+    except MemoryError as error:  # what an aggregate has gathered is larger than a value may be
+        raise LimitError("A value of the statement needs more memory than it may have.") from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise ParameterError("A parameter does not fit: integers have 64 bits, text is Unicode.") from error
 

@@ -5,7 +5,9 @@ import pytest
 
 from dai.drivers import DriverOptions, driver_for
 from dai.drivers.postgresql.driver import PostgreSQL
+from dai.drivers.postgresql import rows, wire
 from dai.errors import (
+    LimitError,
     NotAQueryError,
     StatementError,
 )
@@ -41,6 +43,19 @@ def test_batches_are_bounded_in_bytes(driver: PostgreSQL, path: str) -> None:
         sizes = [batch.nbytes for batch in stream]
     assert sum(sizes) > 20_000_000
     assert max(sizes) < 10_000_000
+
+
+@pytest.mark.parametrize("few", ["", "FROM generate_series(1, 1000000)"])
+def test_a_row_of_a_few_characters_is_no_gigabyte(
+    driver: PostgreSQL, monkeypatch: pytest.MonkeyPatch, few: str
+) -> None:
+    """It took three gigabytes of the service's memory, and many of them ended it."""
+    for module in (rows, wire):
+        monkeypatch.setattr(module, "ROW_BYTES", 1 << 20)
+    with pytest.raises(LimitError, match="substring"):
+        table(driver, f"SELECT repeat('x', 4000000) AS t {few}")
+    assert table(driver, "SELECT repeat('x', 500000) AS t").num_rows == 1
+    assert driver.pool_state()["open"] == driver.pool_state()["idle"]
 
 
 def test_other_statements_that_read(driver: PostgreSQL) -> None:
