@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from dai.drivers import DriverOptions, driver_for
-from dai.drivers.postgresql.driver import PostgreSQL
 from dai.drivers.postgresql import rows, wire
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     LimitError,
     NotAQueryError,
