@@ -164,7 +164,7 @@ def _few_sets(query: exp.Expression) -> None:
             parts += group.args.get(name) or []
         if math.prod(map(_sets_of, parts)) > MOST_SETS:
             raise LimitError(
-                f"A GROUP BY has more than {MOST_SETS} grouping sets.", hint="Name those that you need: GROUPING SETS (…)."
+                f"A GROUP BY has more than {MOST_SETS} grouping sets.", hint="Name those that you need (GROUPING SETS)."
             )
 
 

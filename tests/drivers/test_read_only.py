@@ -189,7 +189,7 @@ def test_no_query_writes_though_nobody_looks_at_its_text(
 def test_who_reads_locks_no_rows(driver: Driver, lock: str) -> None:
     """Writers waited for as long as the query ran, also in a transaction that only reads."""
     for sql in (f"SELECT n FROM target {lock}", f"SELECT * FROM (SELECT n FROM target {lock}) t"):
-        with pytest.raises(NotAQueryError, match="LOCK IN|FOR SHARE|FOR UPDATE"):
+        with pytest.raises(NotAQueryError, match=r"LOCK IN|FOR SHARE|FOR UPDATE"):
             table(driver, sql)
 
 

@@ -79,8 +79,8 @@ class Syntax:
     """``parts``: of the regular expression that finds the next token, whose groups are ``Kind`` s of tokens or one of
     ``space``, ``open`` (of a comment), ``estring``, ``dollar`` and ``executable``; ``queries``: what a query may begin
     with; ``before_into``: behind what INTO is a name or stands where the database itself lets nothing change;
-    ``telling``: beginnings of statements that tell secrets; ``locking``: words behind one another by which a query locks
-    rows, where a transaction that only reads may; ``quote``: around names; ``types``: None where no tables
+    ``telling``: beginnings of statements that tell secrets; ``locking``: words behind one another by which a query
+    locks rows, where a transaction that only reads may; ``quote``: around names; ``types``: None where no tables
     are made; ``in_nothing`` and ``not_in_nothing``: IN and NOT IN of a list without values, whatever their operand's
     type."""
 
