@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dai.api.requests import negotiation
 from dai.api.requests.negotiation import accepted, accepts_xml, best, media_types, names_a_format, tabular
 from dai.errors import NotAcceptableError
 
@@ -84,3 +85,13 @@ def test_several_lines_of_other_lists_are_one_list(client: httpx.Client) -> None
     etag = client.get("/resources/book/schema").headers["etag"]
     headers = [("If-None-Match", etag), ("If-None-Match", '"other"')]
     assert client.get("/resources/book/schema", headers=headers).status_code == 304
+
+
+def test_what_nobody_sends_twice_is_not_remembered() -> None:
+    """Each address reads Accept, also those that ask nobody who they are."""
+    long = ", ".join(f"a/{number}" for number in range(5_000))
+    before = negotiation._remembered.cache_info()
+    assert negotiation.best(f"{long}, text/csv", ["text/html", "text/csv"]) == "text/csv"
+    assert negotiation._remembered.cache_info() == before
+    assert negotiation.best("text/csv", ["text/html", "text/csv"]) == "text/csv"
+    assert negotiation._remembered.cache_info() != before

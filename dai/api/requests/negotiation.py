@@ -15,9 +15,16 @@ _JSON = ("application/json", "application/problem+json")
 _ALIASES = {"text/xml": DOCUMENT} | {alias: each.media_type for each in FORMATS.values() for alias in each.aliases}
 
 
-@lru_cache(1024)
+_KEPT = 1_000
+"""Characters of an Accept header at most whose ranges are remembered: those of a longer one would take a megabyte."""
+
+
 def accepted(accept: str | None) -> tuple[tuple[str, float], ...]:
     """Media ranges and their weights, the more specific ones first. None accepts everything."""
+    return _remembered(accept) if accept is None or len(accept) <= _KEPT else _ranges(accept)
+
+
+def _ranges(accept: str | None) -> tuple[tuple[str, float], ...]:
     if accept is None or not accept.strip():
         return (("*/*", 1.0),)
     ranges: dict[str, float] = {}
@@ -28,6 +35,9 @@ def accepted(accept: str | None) -> tuple[tuple[str, float], ...]:
         media_range = _ALIASES.get(media_range, media_range)
         ranges[media_range] = max(quality(parameters), ranges.get(media_range, 0.0))
     return tuple(sorted(ranges.items(), key=lambda item: item[0].count("*")))
+
+
+_remembered = lru_cache(1024)(_ranges)
 
 
 def best(accept: str | None, offers: Sequence[str]) -> str | None:
