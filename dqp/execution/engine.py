@@ -18,8 +18,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any, NoReturn, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import duckdb
 import pyarrow as pa
@@ -36,6 +36,8 @@ from dqp.execution.leaves import CARRIED, TYPE
 from dqp.execution.nested import carried
 
 Input: TypeAlias = "Stream | pa.Table"
+F = TypeVar("F", bound=Callable[..., Any])
+_KEPT = 1_000
 _PROFILED = 32
 """Fragments that are measured at once; others run without."""
 _PROFILE_BYTES = 50_000_000
@@ -298,20 +300,31 @@ class _Profiled(_Run):
         self._idle.append(self._cursor)
 
 
-@lru_cache(1_000)
+def _remembered(function: F) -> F:
+    """With its last results, but for long names and types, which would be kept with them."""
+    known = lru_cache(1_000)(function)
+
+    @wraps(function)
+    def remembering(*texts: str) -> Any:
+        return (known if sum(map(len, texts)) <= _KEPT else function)(*texts)
+
+    return cast(F, remembering)
+
+
+@_remembered
 def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
     """The field of a result column of a DuckDB type, and whether DuckDB has to cast it."""
     column = projected(1, name, duckdb.sqltype(type))
     return field(name, column.type, column.type_name), column.cast
 
 
-@lru_cache(1_000)
+@_remembered
 def arrival(type: str) -> str:
     """The template of the expression that gives a column of a DuckDB type in a form that Arrow has."""
     return arrow_type(duckdb.sqltype(type))[1] or "{}"
 
 
-@lru_cache(1_000)
+@_remembered
 def nested(type: str) -> str | None:
     """``carried`` of a DuckDB type by its name."""
     return carried(duckdb.sqltype(type))

@@ -11,6 +11,7 @@ import pytest
 
 from dai.streams.stream import Stream
 from dqp.algebra.types import arrow_type, duckdb_type, readable, value, width
+from dqp.execution.engine import arrow_field
 
 TYPES = [
     pa.bool_(),
@@ -130,3 +131,11 @@ def test_widths() -> None:
     assert width("INTEGER") == 4.0
     assert width("DECIMAL(12,2)") == 16.0
     assert width("BIGINT[]") > width("BIGINT")
+
+
+def test_long_names_are_not_remembered() -> None:
+    """A caller chooses them, up to megabytes each."""
+    short, long = (arrow_field(each, "INTEGER")[0] for each in ("a name of this test", "x" * 100_000))
+    assert arrow_field("a name of this test", "INTEGER")[0] is short
+    assert arrow_field("x" * 100_000, "INTEGER")[0] is not long
+    assert (arrow_field("x" * 100_000, "INTEGER")[0], long.name) == (long, "x" * 100_000)
