@@ -114,6 +114,24 @@ def test_the_body_of_a_request_for_another_protocol_is_no_request(
             assert answers == [b"%d" % status, b"200"], pieces
 
 
+def test_a_body_that_nobody_asked_for_ends_the_connection(shared: Background) -> None:
+    """It may come all the same, or the next request in its place."""
+    expects = b"Expect: 100-continue\r\nContent-Length: 24\r\n\r\n"
+    later = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(shared) as wire:
+        wire.sendall(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n" + expects)
+        status, headers, _ = head_of(wire)
+        assert (status, headers["connection"]) == (404, "close")
+        with suppress(ConnectionError):
+            wire.sendall(later)
+            assert b"HTTP/1.1" not in rest_of(wire)
+    with connected(shared) as wire:
+        wire.sendall(QUERY % 1 + expects)
+        assert wire.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        wire.sendall(b'{"sql": "select 1 as a"}' + later.replace(b"localhost", b"localhost\r\nConnection: close"))
+        assert re.findall(rb"HTTP/1.1 (\d+)", rest_of(wire)) == [b"200", b"200"]
+
+
 @pytest.mark.parametrize("id", [b"a%0d%0aSet-Cookie: x", b"a b", b"x" * 65, b"\xe2\x80\xa8", b"a\tb", b""])
 def test_a_request_id_brings_no_header(shared: Background, id: bytes) -> None:
     with connected(shared) as wire:

@@ -172,7 +172,10 @@ class _Protocol(HttpToolsProtocol):
         cycle: RequestResponseCycle = cast(Any, send).__self__
         in_chunks = scope["http_version"] != "1.0"
         try:
-            await self.config.loaded_app(scope, receive, send if in_chunks else _without_chunks(cycle))
+            answer = send if in_chunks else _without_chunks(cycle)
+            await self.config.loaded_app(
+                scope, receive, _ending(cycle, answer) if cycle.waiting_for_100_continue else answer
+            )
         finally:
             if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
                 cycle.disconnected = True
@@ -311,6 +314,18 @@ class _WorkerProtocol(_Protocol):
 
 def _busy() -> BusyError:
     return BusyError("The process of the service that has this takes no request now.", retry_after=1)
+
+
+def _ending(cycle: RequestResponseCycle, answer: Send) -> Send:
+    """For a body that the client holds back until it is asked for (``Expect``): answered without that, the connection
+    ends, since nobody knows whether what comes then is the body or the next request (RFC 9110 section 10.1.1)."""
+
+    async def send(message: Any) -> None:
+        if cycle.waiting_for_100_continue:
+            cycle.keep_alive = False
+        await answer(message)
+
+    return send
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Send:
