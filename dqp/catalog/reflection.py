@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
+from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sources.source import Source, fingerprint_of
 from dqp.catalog.statistics.sampling import with_sample
@@ -26,6 +28,8 @@ FRESH_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
+SAMPLE_SECONDS = 1.0
+"""So long a query waits for the sample of a table that nobody has asked about before."""
 THREADS = 16
 Key = tuple[str, str | None, str]
 """Alias, schema, name of a table."""
@@ -147,6 +151,8 @@ class Reflection:
         self._lifetime = lifetime
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
+        self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-samples")
+        self._ending = Cancellation()
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[DaiError, float]] = {}
@@ -314,20 +320,43 @@ class Reflection:
         with self._lock:
             future = self._statistics.get(key)
             if future is None:
-                future = self._statistics[key] = self._pool.submit(self._fetched, key)
+                future = self._statistics[key] = self._pool.submit(self._fetched, key, SAMPLE_SECONDS)
                 self._read[key] = time.monotonic()
             return future
 
-    def _fetched(self, key: Key) -> Statistics | None:
+    def _fetched(self, key: Key, patience: float | None) -> Statistics | None:
         alias, schema, name = key
         for source in self._chains.get(alias, ()):
             try:
                 statistics = source.statistics(f"{schema}.{name}" if schema else name)
                 info = next((each for each in self.known(alias) if (each.schema, each.name) == (schema, name)), None)
-                return statistics if info is None else with_sample(source, info, statistics)
+                return statistics if info is None else self._sampled(key, source, info, statistics, patience)
             except DaiError:
                 continue
         return None
+
+    def _sampled(
+        self, key: Key, source: Source, info: TableInfo, known: Statistics, patience: float | None
+    ) -> Statistics:
+        """The statistics with a sample; one that comes too late for this query is for the next."""
+        future = self._samples.submit(with_sample, source, info, known, self._ending)
+        try:
+            return future.result(patience)
+        except TimeoutError:
+            future.add_done_callback(partial(self._late, key, known))
+            return known
+
+    def _late(self, key: Key, known: Statistics, sampled: Future[Statistics]) -> None:
+        with self._lock:
+            if not sampled.cancelled() and key in self._statistics and sampled.result() is not known:
+                self._replace(key, sampled.result())
+
+    def _replace(self, key: Key, statistics: Statistics) -> None:
+        """Call it with the lock."""
+        done: Future[Statistics | None] = Future()
+        done.set_result(statistics)
+        self._statistics[key] = done
+        self.version += 1
 
     def _forget(self, key: Key) -> None:
         self._statistics.pop(key, None)
@@ -421,17 +450,14 @@ class Reflection:
             before = self._statistics.get(key)
             if before is None or not before.done():
                 continue
-            fresh = self._fetched(key)
+            fresh = self._fetched(key, None)
             with self._lock:
                 if self._statistics.get(key) is not before:  # the table has changed meanwhile
                     continue
                 self._used.discard(key)
                 self._read[key] = now
                 if fresh is not None and fresh != before.result():
-                    done: Future[Statistics | None] = Future()
-                    done.set_result(fresh)
-                    self._statistics[key] = done
-                    self.version += 1
+                    self._replace(key, fresh)
 
     def away(self) -> dict[str, str]:
         """The sources that did not answer the last question, with the reason."""
@@ -457,7 +483,9 @@ class Reflection:
         return problems
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._ending.cancel()
+        for each in (self._pool, self._samples):
+            each.shutdown(wait=False, cancel_futures=True)
 
 
 WHEN_BACK = "Queries of other sources go on. Try again when it is back."

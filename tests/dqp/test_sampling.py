@@ -3,9 +3,11 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,12 +18,15 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.catalog import reflection
 from dqp.catalog.catalog import Catalog
+from dqp.catalog.reflection import Reflection
 from dqp.catalog.sources.local import DriverSource
 from dqp.catalog.statistics import sampling
 from dqp.catalog.statistics.sampling import Sampled, with_sample
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double
+from tests.processes import SECONDS
 
 ROWS = 40_000
 WORDS = (*["often"] * 12, *["now and then"] * 3, *(f"seldom {each}" for each in range(5)))
@@ -72,6 +77,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is."""
     monkeypatch.setattr(sampling, "SECONDS", 30.0)
+    monkeypatch.setattr(reflection, "SAMPLE_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -112,7 +118,7 @@ def test_the_same_rows_each_time(driver: Driver) -> None:
     source = DriverSource("m", driver, own=False)
     info = next(each for each in source.tables() if each.name == "sales")
     known = source.statistics("sales")
-    samples = [with_sample(source, info, known) for _ in range(2)]
+    samples = [with_sample(source, info, known, Cancellation()) for _ in range(2)]
     assert isinstance(samples[0], Sampled)
     assert samples[0] == samples[1]
     assert samples[0].sample <= sampling.BLOCKS * sampling.BLOCK_ROWS
@@ -121,7 +127,9 @@ def test_the_same_rows_each_time(driver: Driver) -> None:
 def test_without_statistics_rows_are_counted_by_the_density_of_the_key(url: str, driver: Driver) -> None:
     source = DriverSource("m", driver, own=False)
     info = next(each for each in source.tables() if each.name == "sales")
-    counted = with_sample(source, TableInfo("sales", info.columns, primary_key=("id",)), Statistics(None))
+    counted = with_sample(
+        source, TableInfo("sales", info.columns, primary_key=("id",)), Statistics(None), Cancellation()
+    )
     assert counted.rows == pytest.approx(ROWS, rel=0.1)
 
 
@@ -150,7 +158,7 @@ COLUMNS = (Column("id", "int", "int32", False), Column("v", "int", "int32", True
 KNOWN = Statistics(50_000, None, {"id": ColumnStatistics(50_000.0, low="1", high="50000")})
 
 
-def test_no_query_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_has_so_long_for_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "SECONDS", 0.01)
 
     def never(sql: str, cancellation: Cancellation) -> Stream:
@@ -164,8 +172,59 @@ def test_no_query_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
         return Stream(pa.schema({"k": pa.int64(), "c0": pa.int64(), "b": pa.int64()}), batches())
 
     source = Double("m", never, "mariadb")
-    assert with_sample(source, TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN) is KNOWN
+    assert with_sample(source, TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, Cancellation()) is KNOWN
     assert len(source.asked) == 1
+
+
+def test_no_query_waits_long_and_the_next_one_has_the_sample(
+    url: str, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflection, "SAMPLE_SECONDS", 0.0)
+    allowed, over = threading.Event(), threading.Event()
+    right = DriverSource.query
+
+    def held(self: DriverSource, sql: str, *given: Any, **named: Any) -> Stream:
+        allowed.wait(SECONDS)
+        return right(self, sql, *given, **named)
+
+    def late(*given: Any) -> None:
+        replaced(*given)
+        over.set()
+
+    replaced = Reflection._late
+    monkeypatch.setattr(DriverSource, "query", held)
+    monkeypatch.setattr(Reflection, "_late", late)
+    monkeypatch.setattr(DriverSource, "statistics", lambda self, table: Statistics(100 * ROWS))
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("m", driver, own=False)])
+    try:
+        before, version = catalog.table("m", "sales"), catalog.version
+        assert before.rows == 100 * ROWS
+        allowed.set()
+        assert over.wait(SECONDS)
+        assert catalog.version > version
+        assert catalog.table("m", "sales").rows == pytest.approx(ROWS, rel=0.1)
+    finally:
+        catalog.close()
+
+
+def test_a_federation_that_is_closed_waits_for_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, stopped = threading.Event(), threading.Event()
+
+    def never(sql: str, cancellation: Cancellation) -> Stream:
+        with cancellation.on_cancel(stopped.set):
+            asked.set()
+            assert stopped.wait(SECONDS)
+        cancellation.check()
+        raise AssertionError
+
+    ending = Cancellation()
+    source = Double("m", never, "mariadb")
+    info = TableInfo("t", COLUMNS, primary_key=("id",))
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(with_sample, source, info, KNOWN, ending)
+        assert asked.wait(SECONDS)
+        ending.cancel()
+        assert future.result(SECONDS) is KNOWN
 
 
 def fails(sql: str, cancellation: Cancellation) -> Stream:
@@ -185,7 +244,7 @@ def fails(sql: str, cancellation: Cancellation) -> Stream:
 )
 def test_what_is_sampled(info: TableInfo, known: Statistics, dialect: str, asked: int) -> None:
     source = Double("m", fails, dialect)
-    assert with_sample(source, info, known) is known
+    assert with_sample(source, info, known, Cancellation()) is known
     assert len(source.asked) == asked
 
 

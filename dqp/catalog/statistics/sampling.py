@@ -32,8 +32,8 @@ WHOLE = frozenset({"postgresql"})
 BLOCKS, BLOCK_ROWS = 64, 16
 FACTOR = 10.0
 """Between the rows that a source says and those that were counted, from which its statistics are not believed."""
-SECONDS = 0.25
-"""A query that needs the statistics waits no longer for the sample; then there is none."""
+SECONDS = 10.0
+"""So long a source has for a table."""
 LEAST_ROWS = 1_000
 """In a smaller table it matters little."""
 MOST_COLUMNS = 100
@@ -57,9 +57,9 @@ class Sampled(Statistics):
     said: int | None = None
 
 
-def with_sample(source: Source, info: TableInfo, known: Statistics) -> Statistics:
+def with_sample(source: Source, info: TableInfo, known: Statistics, ending: Cancellation) -> Statistics:
     """The statistics with those of a sample where there are none, or where the rows contradict them; the same where
-    none can be had in time."""
+    none can be had. ``ending``: when nobody needs them any more."""
     if source.dialect not in NAMES or info.kind != "table":
         return known
     cancellation = Cancellation()
@@ -72,7 +72,8 @@ def with_sample(source: Source, info: TableInfo, known: Statistics) -> Statistic
             return stream.table()
 
     try:
-        return _Looked(source.dialect, info, asked).at(known)
+        with ending.on_cancel(cancellation.cancel):
+            return _Looked(source.dialect, info, asked).at(known)
     except (DaiError, pa.ArrowException):
         return known
     finally:
