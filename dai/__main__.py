@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dai
 from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, replicas, run, tokens
 from dai.commands.output import UsageError
+from dai.commands.terminal import harmless
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.plugins import nearest
 
@@ -53,6 +54,11 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
         hint = f"Type: {instead}" if instead else nearest(words[0], [*known])
         commands.error(f"There is no command {words[0]!r}. {hint}")
     arguments = commands.parse_args(words)
+    with harmless():
+        return _run(name, arguments)
+
+
+def _run(name: str, arguments: argparse.Namespace) -> int:
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

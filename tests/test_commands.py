@@ -483,3 +483,18 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert done.returncode == USAGE
     assert "cannot be listened on" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", ["error", "list"])
+def test_nothing_that_a_service_says_steers_the_terminal(stream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and labels are other people's, and a service may be anybody."""
+    steering = "a\x1b]0;b\x07\x1b[2Jc\rd\x9be\u202ef\x00"
+    described = dict.fromkeys(("name", "kind", "dialect", "product", "description"), steering)
+    answer = said({"resources": [{**described, "available": True}]})
+    if stream == "error":
+        answer = problem(400, type="sql-error", title=steering, detail=steering, hint=steering, instance=steering)
+    with ScriptedServer(answer) as server:
+        main(["resources", "--server", server.url])
+    shown = "".join(capsys.readouterr())
+    assert "\\x1b]0;b\\x07\\x1b[2Jc\\x0dd\\x9be\\u202ef\\x00" in shown
+    assert not {each for each in shown if not each.isprintable() and each != "\n"}

@@ -45,8 +45,8 @@ class RegistryClient:
         )
         with reply.body as answer:
             try:
-                return json.loads(answer.read_all())
-            except ValueError as error:
+                return json.loads(answer.read_small())
+            except (ValueError, RecursionError) as error:
                 raise DataError("The address answers, but not as a registry.") from error
 
     def find(self, text: str | None = None, kind: str | None = None, limit: int = 20, **meanings: str) -> list[Match]:

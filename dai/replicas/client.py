@@ -92,8 +92,8 @@ class ReplicaClient:
         )
         with reply.body as answer:
             try:
-                return json.loads(answer.read_all())
-            except ValueError as error:
+                return json.loads(answer.read_small())
+            except (ValueError, RecursionError) as error:
                 raise DataError("The address answers, but not as a replica service.") from error
 
     def find(self, names: Iterable[str]) -> Locations:

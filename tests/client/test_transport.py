@@ -17,7 +17,9 @@ from dai.errors import (
     BusyError,
     CancelledError,
     DatabaseUnavailableError,
+    DataError,
     InternalError,
+    LimitError,
     RequestError,
     StatementError,
     TruncatedError,
@@ -391,3 +393,34 @@ def test_tls_with_a_known_certificate_and_none_with_an_unknown_one(certificate: 
             read(Transport(url, Options(retries=0)))
         with pytest.raises(UnreachableError):
             read(Transport(server.url, Options(retries=0)))
+
+
+SPACES = b"[" + b" " * (1 << 27) + b"]"
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+def test_an_answer_that_is_to_be_small_fills_no_memory(status: int, encoding: str) -> None:
+    """3 MB of gzip, or an error without end, took all there was."""
+    body = {"identity": [SPACES[: 1 << 20]] * 80, "gzip": gzip.compress(SPACES, 1), "zstd": zstandard.compress(SPACES)}
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+    with (
+        ScriptedServer(Scripted(status, body[encoding], headers)) as server,
+        pytest.raises(LimitError, match="67,108,864"),
+    ):
+        Transport(server.url, Options(retries=0, compression=encoding)).json("/x")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 200_000, b"\xff", b""])
+def test_an_answer_that_is_no_json_says_so(body: bytes) -> None:
+    with (
+        ScriptedServer(Scripted(body=body, headers={"Content-Type": "application/json"})) as server,
+        pytest.raises(DataError, match="no JSON"),
+    ):
+        Transport(server.url).json("/x")
+
+
+def test_a_problem_with_members_of_other_types() -> None:
+    refused = problem(400, type="sql-error", detail="No.", sql=5, position="x", sqlstate=[], line={})
+    with ScriptedServer(refused) as server, pytest.raises(StatementError, match="No"):
+        Transport(server.url).json("/x")

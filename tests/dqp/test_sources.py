@@ -15,7 +15,14 @@ from dai.api.server.serve import Background, background
 from dai.client.testing import Scripted, ScriptedServer
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError, StatementError, UnreachableError
+from dai.errors import (
+    CancelledError,
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DataError,
+    StatementError,
+    UnreachableError,
+)
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.catalog.sources.configured import Credentials, sources_of
@@ -316,3 +323,15 @@ def test_threads_do_not_stay(source: Source) -> None:
     before = threading.active_count()
     query(source, "select 1 as one").table()
     until(lambda: threading.active_count() <= before)
+
+
+@pytest.mark.parametrize(
+    "said", [b"[]", b"{}", b'{"tables": [1]}', b'{"tables": [{"name": 1}]}', b"<html>", b"[" * 99_999]
+)
+def test_an_address_that_answers_something_else(said: bytes) -> None:
+    answer = Scripted(body=said, headers={"Content-Type": "application/json"})
+    with ScriptedServer(answer) as server:
+        source = ServiceSource("a", f"{server.url}/resources/x")
+        for ask in (source.tables, lambda: source.dialect, lambda: source.statistics("t")):
+            with pytest.raises(DataError):
+                ask()

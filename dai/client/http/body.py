@@ -23,6 +23,8 @@ from dai.streams.cancellation import Cancellation
 
 PIECE = 1 << 18
 """Bytes asked for at once where nobody asked for a number."""
+SMALL = 1 << 26
+"""Bytes of a description, a list or an error at most: who answers may be anybody."""
 MOST_AT_ONCE = 1 << 22
 """Bytes of one piece, where all of them are waited for."""
 
@@ -239,6 +241,20 @@ class Body:
 
     def read_all(self) -> bytes:
         return b"".join(self._plain.rest() if self._reading is self._plain else self)
+
+    def read_small(self, most: int = SMALL) -> bytes:
+        """All of an answer that is small; LimitError for one that is not, however it was compressed."""
+        pieces, size = [], 0
+        for piece in self._plain.rest() if self._reading is self._plain else self:
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                self.close()
+                raise LimitError(
+                    f"The service answered with more than {most:,} bytes where few are expected.",
+                    hint="Is this the address of a data service?",
+                )
+        return b"".join(pieces)
 
     def close(self) -> None:
         self._plain.close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.parsers import expat
 
-from dai.errors import DaiError, InternalError, by_code
+from dai.errors import DaiError, DataError, InternalError, by_code
 
 _MEMBERS = frozenset({"type", "title", "status", "detail", "hint", "instance"})
 
@@ -32,21 +32,35 @@ def from_problem(problem: Mapping[str, Any], *, correlation: str | None = None) 
     if instance and f"Correlation id: {instance}" not in "\n".join(hints).split("\n"):  # a service may pass it on
         hints.append(f"Correlation id: {instance}")
     known = {name: members[name] for name in _parameters(kind) & members.keys()}
-    error = kind(detail, hint="\n".join(hints) or None, **known)
+    hint = "\n".join(hints) or None
+    try:
+        error = kind(detail, hint=hint, **known)
+    except (TypeError, ValueError):  # members of other types than a service of ours sends
+        error = kind(detail, hint=hint)
     error.extra.update(members)
     if instance:
         error.extra["instance"] = str(instance)
     return error
 
 
+def read_json(content: bytes) -> Any:
+    """DataError for what is no JSON, or too deep."""
+    import json
+
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            "What the address answers is no JSON that can be read.", hint="Is this the address of a data service?"
+        ) from error
+
+
 def from_reply(status: int, media_type: str, body: bytes, correlation: str | None = None) -> DaiError:
     """The error of a reply with a status of 400 or more, whatever form its body has."""
     if media_type.endswith(("json", "+json")):
-        import json
-
         try:
-            problem = json.loads(body)
-        except ValueError:
+            problem = read_json(body)
+        except DataError:
             problem = None
         if isinstance(problem, dict):
             return from_problem(problem, correlation=correlation)

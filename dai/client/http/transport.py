@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
-from dai.client.http.body import Body, Plain
-from dai.client.http.problems import from_reply
+from dai.client.http.body import SMALL, Body, Plain
+from dai.client.http.problems import from_reply, read_json
 from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnauthenticatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
@@ -127,9 +127,8 @@ class Reply:
         return float(text) if text.isdigit() else None
 
     def json(self) -> Any:
-        import json
-
-        return json.loads(self.body.read_all())
+        """What it says. DataError where that is not JSON."""
+        return read_json(self.body.read_small())
 
 
 WHY_SECONDS = 5.0
@@ -252,7 +251,7 @@ class Transport:
                     return reply
                 delay = reply.retry_after if reply.status == 503 else None
                 with reply.body:
-                    content = reply.body.read_all()
+                    content = reply.body.read_small()
                 if reply.status < 400:
                     raise self._elsewhere(reply)
                 failure = from_reply(reply.status, reply.media_type, content, reply.headers.get(CORRELATION))
@@ -328,7 +327,7 @@ class Transport:
                 response = connection.getresponse()
                 if response.status != 200:
                     return None
-                return from_reply(200, "application/problem+json", response.read(), correlation)
+                return from_reply(200, "application/problem+json", response.read(SMALL), correlation)
             except (OSError, http.client.HTTPException, DaiError):
                 return None
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,10 +13,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from dai.client import Options, Service, parted
+from dai.client.http.problems import read_json
 from dai.client.service import Resource
 from dai.drivers import NO_TABLES
 from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
-from dai.errors import ConfigurationError, UnreachableError
+from dai.errors import ConfigurationError, DataError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.tracing import streamed
@@ -86,14 +86,15 @@ class ServiceSource(Source):
     def resource(self) -> Resource:
         with self._connecting:
             if self._resource is None:
-                properties = json.loads(self._get(self._path)[2])
+                properties = read_json(self._get(self._path)[2])
                 self._resource = Resource(self._service, self._name, properties)
             return self._resource
 
     @property
     def dialect(self) -> str:
         known = self.resource.properties
-        return dialect_of(str(known["dialect"]), lambda: str(known.get("product")))
+        with _understood():
+            return dialect_of(str(known["dialect"]), lambda: str(known.get("product")))
 
     def takes_tables(self) -> bool:
         return bool(self.resource.properties.get("tables"))
@@ -115,7 +116,8 @@ class ServiceSource(Source):
         self._lives()
         status, tag, content = self._get(f"{self._path}/schema", headers)
         if status != 304 or known is None:
-            tables = tuple(map(_table, json.loads(content)["tables"]))
+            with _understood():
+                tables = tuple(map(_table, read_json(content)["tables"]))
             known = self._known = (tag, tables)
         return known
 
@@ -125,12 +127,13 @@ class ServiceSource(Source):
         with self._refusing(), self._small.waiting(own):
             reply = self._described.transport.send("GET", path, headers=headers, cancellation=own)
             with reply.body:
-                return reply.status, str(reply.headers.get("etag")), bytes(reply.body.read_all())
+                return reply.status, str(reply.headers.get("etag")), reply.body.read_small()
 
     def statistics(self, table: str) -> Statistics:
-        content = json.loads(self._get(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
-        columns = {name: _known(ColumnStatistics, each) for name, each in content["columns"].items()}
-        return Statistics(rows=content["rows"], size_bytes=content["size_bytes"], columns=columns)
+        content = read_json(self._get(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
+        with _understood():
+            columns = {name: _known(ColumnStatistics, each) for name, each in content["columns"].items()}
+            return Statistics(rows=content["rows"], size_bytes=content["size_bytes"], columns=columns)
 
     def query(
         self,
@@ -190,6 +193,15 @@ class ServiceSource(Source):
         self._service.close()
         self._described.close()
         self._alive.close()
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """DataError for an answer with other members than a data service's has."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError("The address answers, but not as a data service.") from error
 
 
 def _table(document: Mapping[str, Any]) -> TableInfo:
