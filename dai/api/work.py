@@ -190,7 +190,7 @@ class Work:
     def _document(self) -> Iterator[bytes]:
         ends = {end.activity for end in self.perform.end_points}
         delivery = Delivery(self.awaited)
-        for piece in document(self._running, self.environment.session.id, self.request, delivery):
+        for piece in document(self._running, self.environment.session.id, self.request, delivery, self._allowed):
             if not delivery.begun:
                 self._ended = True
                 self.status = self._outcome()
@@ -207,6 +207,19 @@ class Work:
         cause = self._running.cause
         if cause is not None:
             self.error = self.cancellation.cause or cause
+
+    def _allowed(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """The blocks of a result in a document, up to the limits: what is beyond is not sent."""
+        for block in blocks:
+            rows = self._delivered + block.rows
+            error = exceeded(self.limits, rows, self.size + len(block))
+            if error is not None:
+                error.detail += f" {self._delivered:,} rows came before."
+                error.extra["rows"] = self._delivered
+                self.cancellation.cancel(error)
+                raise error
+            self._delivered = rows
+            yield block
 
     def _outcome(self) -> int:
         """The status of a request that has ended and delivered no result."""

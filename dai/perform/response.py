@@ -46,7 +46,9 @@ class Delivery:
             yield block
 
 
-def document(running: Running, session: str | None, request: str, delivery: Delivery | None = None) -> Iterator[bytes]:
+def document(
+    running: Running, session: str | None, request: str, delivery: Delivery | None = None, allowed: Allowed = iter
+) -> Iterator[bytes]:
     """The whole response of a ``Running``, however it ends; yields at least one chunk a block.
 
     The first chunk comes with the beginning of the first result, and at the end where there is none: when it has come
@@ -65,7 +67,7 @@ def document(running: Running, session: str | None, request: str, delivery: Deli
             ends = iter(())
     for end, source in ends:
         del missing[end.name]
-        for chunk in _result(end, source, running, delivery):
+        for chunk in _result(end, source, running, delivery, allowed):
             waiting.append(chunk)
             if delivery.begun:
                 yield b"".join(waiting)
@@ -125,7 +127,9 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
     return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
 
 
-def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
+def _result(
+    end: EndPoint, source: Source, running: Running, delivery: Delivery, allowed: Allowed
+) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
     content is there by then, PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
@@ -134,6 +138,8 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
     blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
     if source.media_type == FRAGMENT:
         blocks = delivery.watched(blocks)
+    else:
+        blocks = allowed(blocks)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []
