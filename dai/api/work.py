@@ -71,7 +71,7 @@ class Work:
         """Whether it was begun and ended soon, with a small answer."""
         self.truncated = False
         """Whether a limit of the request cut the result on purpose."""
-        self.rows = self.size = 0
+        self.rows = self.size = self._delivered = 0
         self.error: DaiError | None = None
         self.stages: dict[str, float] = {}
         self._running = Running(perform, environment)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from xml.sax.saxutils import escape, quoteattr
@@ -24,6 +24,8 @@ from dai.perform.pipeline import Running
 from dai.perform.progress import COMPLETED, ERROR, PROCESSING, Report, overall
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
+Allowed = Callable[[Iterator[Block]], Iterator[Block]]
+"""Raises before a block that is not to be sent."""
 MEDIA_TYPE = "application/xml"
 AHEAD_BYTES = 1 << 16
 """An end point with up to so many bytes is known in full when its element opens …"""
@@ -127,19 +129,14 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
     return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
 
 
-def _result(
-    end: EndPoint, source: Source, running: Running, delivery: Delivery, allowed: Allowed
-) -> Iterator[bytes]:
+def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery, allowed: Allowed) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
     content is there by then, PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
     blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
-    if source.media_type == FRAGMENT:
-        blocks = delivery.watched(blocks)
-    else:
-        blocks = allowed(blocks)
+    blocks = delivery.watched(blocks) if source.media_type == FRAGMENT else allowed(blocks)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []

@@ -42,6 +42,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Backg
         "book": {"url": book},
         "narrow": {"url": book, "policy": {"activities": ["Echo"]}},
         "closed": {"url": book, "policy": {"load": []}},
+        "few": {"url": book, "policy": {"rows": 10}},
         "hidden": {"url": book, "policy": {"read": ["bob"]}},
         "duck": {"url": f"duckdb:///{directory / 'duck.db'}"},
     }
@@ -107,6 +108,20 @@ def test_who_reads_writes_in_no_form_of_a_document(alice: httpx.Client, form: st
     assert "policy.write" in answer.text
     counted = alice.post("/resources/book/query", json={"sql": "select count(*) as n from numbers"}, headers=CSV)
     assert counted.text.split() == ["n", "30000"]
+
+
+@pytest.mark.parametrize("rows", [9, 30_000])
+def test_a_document_delivers_no_more_than_its_policy_allows(alice: httpx.Client, rows: int) -> None:
+    """It delivered what came in the same piece, too: four thousand rows where ten are allowed."""
+    some = [statement(f"select i from numbers limit {each}", f"q{each}", f"r{each}") for each in (8, rows)]
+    for document in (DOCUMENT.format("".join(some)), DOCUMENT.format(f"<sequence name='s'>{''.join(some)}</sequence>")):
+        answer = alice.post("/resources/few/perform", content=document, headers=XML)
+        assert answer.text.count("<currentRow>") == 8, answer.text[:2000]
+        assert "8 rows came before" in answer.text
+    alone = alice.post(
+        "/resources/few/perform", content=DOCUMENT.format(statement("select i from numbers")), headers=XML
+    )
+    assert (alone.status_code, "limits.rows" in alone.text, "<currentRow>" in alone.text) == (422, True, False)
 
 
 # --- small requests that cost much ----------------------------------------------------------------------------------
