@@ -19,6 +19,7 @@ import dqp
 from dai.__main__ import main
 from dai.api.server.serve import background
 from dai.client import Options
+from dai.client.results.interrupted import QueryInterrupted
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import (
@@ -349,6 +350,23 @@ def test_a_resource_ends_like_a_lab_and_rows_are_a_table(field_service: str) -> 
     with dqp.connect("field.db") as lab:
         lab.upload("seen", [{"a": 1}, {"a": 2, "b": "x"}])
         assert lab.sql("select * from seen order by a").rows() == [(1, None), (2, "x")]
+
+
+def test_ctrl_c_is_one_line(field_service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, wherever the query is."""
+
+    def pressed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    resource = dai.connect(f"{field_service}/a")
+    for place in ("dai.client.results.result.Result._count", "dai.client.http.transport.Transport.send"):
+        monkeypatch.setattr(place, pressed)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            resource.query("select 1").rows()
+        monkeypatch.undo()
+        assert isinstance(caught.value, QueryInterrupted)
+        assert caught.value._render_traceback_()[-1].startswith("Interrupted: the query")
+    assert resource.query("select 1").rows() == [(1,)]
 
 
 def test_addresses_that_are_none(field_service: str) -> None:

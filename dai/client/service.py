@@ -15,6 +15,7 @@ from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
 from dai.client.results.choices import checked
 from dai.client.results.elsewhere import OF_RESOURCES, Elsewhere
+from dai.client.results.interrupted import shortly_told
 from dai.client.results.response import Response
 from dai.client.results.result import Result
 from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain
@@ -152,7 +153,8 @@ class Resource(Elsewhere):
         numeric = checked(numeric)
         body = _query(sql, arguments(parameters, named), blocksize, tables, limit, truncate)
         path = f"{self._path}/query" + _parameters(session=session)
-        reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
+        with shortly_told():
+            reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress, numeric)
 
     @overload
@@ -332,7 +334,10 @@ def _described(table: Mapping[str, Any]) -> str:
 
 def _column(column: Mapping[str, Any]) -> str:
     meant = ", ".join(str(column[name]) for name in ("unit", "ucd", "quantity") if column.get(name))
-    return f"{column['name']} {column['type']}" + (f" [{meant}]" if meant else "")
+    kind = str(column["type"])
+    if str(column.get("arrow")).startswith("decimal") and column.get("precision") and "(" not in kind:
+        kind = f"{kind}({column['precision']},{column['scale'] or 0})"
+    return f"{column['name']} {kind}" + (f" [{meant}]" if meant else "")
 
 
 def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str | None) -> Result:

@@ -24,6 +24,7 @@ import dai
 from dai.client.credentials import Personal
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
+from dai.client.results.interrupted import shortly_told
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
 from dai.client.tracing import current
@@ -51,7 +52,7 @@ from dqp.explain.text import count as count_of
 from dqp.interfaces.frames import NOTHING, other_variables, table_of, tables_named, variables_of
 from dqp.interfaces.listing import Listing, Names, Place
 from dqp.interfaces.uploads import RemoteUploads
-from dqp.interfaces.waiting import interruptible, shortly_told, stopped_when_lost
+from dqp.interfaces.waiting import interruptible, stopped_when_lost
 from dqp.settings import FederationSettings, load
 
 NAMES_SECONDS = 5.0

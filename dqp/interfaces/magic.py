@@ -25,13 +25,13 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from sqlglot.tokenizer_core import TokenType
 
+from dai.client.results.interrupted import QueryInterrupted
 from dai.errors import DaiError, ParameterError
 from dai.plugins import nearest
 from dqp.binding.parameters import tokens
 from dqp.interfaces.completion import completions
 from dqp.interfaces.lab import Lab
 from dqp.interfaces.listing import Place
-from dqp.interfaces.waiting import QueryInterrupted
 
 _CELL = re.compile(r"%%dqp[ \t]+(?P<lab>[^\s]+)[^\n]*\n|%dqp[ \t]+(?P<line>[^\s]+)[ \t]+")
 _HEAD = re.compile(r"%%?dqp[ \t]+(?P<word>\w*)\Z")

@@ -6,16 +6,16 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from dai.client.progress import STOPPED, Meter
+from dai.client.results.interrupted import shortly_told
 from dai.client.tracing import current
 from dai.drivers import share_of
-from dai.errors import own_lines
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote
@@ -24,21 +24,6 @@ from dqp.execution.execution import Execution
 
 _WAIT = 0.1
 """Seconds between looks at whether somebody pressed Ctrl-C."""
-
-
-class QueryInterrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C: a notebook shows one line of it."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [*own_lines(self), "Interrupted: the query and its statements in the databases were stopped."]
-
-
-@contextmanager
-def shortly_told() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise QueryInterrupted from None
 
 
 def interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, running: set[Cancellation]) -> Stream:

@@ -11,6 +11,7 @@ from dai.client.http.body import Pieces, Reading
 from dai.client.progress import DONE, STOPPED, Asked, Meter
 from dai.client.results.choices import checked
 from dai.client.results.files import IDENTITY, meant, written
+from dai.client.results.interrupted import QueryInterrupted, shortly_told
 from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows
 from dai.errors import NotAcceptableError, RequestError
@@ -102,8 +103,10 @@ class Result(Tabular):
             for batch in stream:
                 self._count(batch)
                 yield batch
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, KeyboardInterrupt):
+                raise QueryInterrupted from None
             raise
         self._end()
 
@@ -209,7 +212,8 @@ class Result(Tabular):
             if self._taken or self._closed:
                 self._take()
             try:
-                self._stream = self._decoded()
+                with shortly_told():
+                    self._stream = self._decoded()
             except BaseException:
                 self.close()
                 raise
