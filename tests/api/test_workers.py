@@ -19,7 +19,7 @@ from dai.api.workers.peers import Inbox, Peers
 from dai.api.workers.table import Table
 from dai.errors import BusyError
 from dai.service.identities import Identities
-from tests.api.conftest import ENDLESS, FAILS_LATE, ROWS, XML, streamed
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, statement, streamed
 from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers.certificates import self_signed
 
@@ -105,6 +105,17 @@ def test_a_stream_is_pulled_through_either_worker(clients: Clients, worker: int,
     assert drained(clients, session).count(b"<currentRow>") == ROWS
     assert clients[1 - client].delete(f"/sessions/{session}").status_code == 204
     assert clients[client].get(f"/sessions/{session}").status_code == 404
+
+
+def test_a_request_for_another_protocol_moves_as_any_other(clients: Clients) -> None:
+    """As Java's client sends them until it knows that there is no HTTP/2."""
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
+    for session in session_of_each(clients):
+        for client in clients:
+            assert client.get(f"/sessions/{session}", headers=upgrade).json()["id"] == session
+            document = DOCUMENT.format(f'<session id="{session}"/>' + statement("select 1 as a"))
+            answer = client.post("/resources/book/perform", content=document, headers=XML | upgrade)
+            assert (answer.status_code, session in answer.text) == (200, True)
 
 
 @pytest.mark.parametrize("worker", [0, 1])

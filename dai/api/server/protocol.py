@@ -230,6 +230,9 @@ class _WorkerProtocol(_Protocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        if self._is_upgrade:  # it comes again, from the same place
+            super().on_headers_complete()
+            return
         self._at_start = False
         if self._target is None:
             self._target = self.member.elsewhere(self.url)
