@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -163,6 +164,41 @@ def test_a_file_that_is_no_database(sqlite_url: str, path: Path) -> None:
     with pytest.raises(DatabaseUnavailableError):
         table(driver, "SELECT * FROM sqlite_master")
     driver.close()
+
+
+@pytest.mark.parametrize(
+    "view", ["select * from gone", "select no_function(1) as a", "select load_extension('x') as a"]
+)
+def test_a_view_that_nobody_can_ask_hides_no_table(sqlite_url: str, path: Path, view: str) -> None:
+    """Whoever might create a view kept everybody from the list of tables, and federations from the database."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table there (a integer)")
+        connection.execute(f"create view looped as {view}")
+    driver = driver_for(sqlite_url)
+    assert [each.name for each in driver.tables()] == ["there"]
+    driver.close()
+
+
+def test_what_is_damaged_is_unavailable(tmp_path: Path) -> None:
+    """It was an internal error, or one of the statement."""
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        connection.execute("create table there (a integer)")
+        connection.commit()
+    with closing(duckdb.connect(str(tmp_path / "b.db"))) as connection:
+        connection.execute("create table there (a integer)")
+    for kind, name, at, what in (
+        ("sqlite", "a", b"CREATE TABLE", b"C\xb0\xff"),
+        ("duckdb", "b", b"DUCK", b"DUCKabcdefgh"),
+    ):
+        data = (tmp_path / f"{name}.db").read_bytes()
+        place = data.index(at)
+        (tmp_path / f"{name}.db").write_bytes(data[:place] + what + data[place + len(what) :])
+        driver = driver_for(f"{kind}:///{tmp_path}/{name}.db")
+        with pytest.raises(DatabaseUnavailableError):
+            driver.tables()
+        with pytest.raises(DatabaseUnavailableError):
+            table(driver, "select * from there")
+        driver.close()
 
 
 def test_the_mode_of_an_existing_file_is_left_alone(sqlite_url: str, path: Path) -> None:

@@ -408,7 +408,9 @@ def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[
 
 def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     text = str(error)
-    if isinstance(error, duckdb.IOException | duckdb.FatalException) or text.startswith(("IO Error", "FATAL Error")):
+    damaged = "does not match stored checksum" in text
+    unusable = isinstance(error, duckdb.IOException | duckdb.FatalException)
+    if damaged or unusable or text.startswith(("IO Error", "FATAL Error")):
         if "Could not set lock" in text:
             raise DatabaseUnavailableError(
                 "The DuckDB database is open in another process: one at a time may have it.",

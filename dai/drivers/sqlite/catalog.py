@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,12 +51,17 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
 
 
 def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
-    """Tables and views whose name, or main.name, matches the LIKE ``pattern``."""
-    return tuple(
-        _table(run, first, name, kind)
-        for name, kind in run(f"{_NAMES} ORDER BY name")
-        if like(pattern, name) or like(pattern, f"main.{name}")
-    )
+    """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Without views that nobody can ask: of
+    tables that are gone, with functions that are not here or not allowed."""
+    found = []
+    for name, kind in run(f"{_NAMES} ORDER BY name"):
+        if like(pattern, name) or like(pattern, f"main.{name}"):
+            try:
+                found.append(_table(run, first, name, kind))
+            except sqlite3.OperationalError as error:
+                if kind != "view" or error.sqlite_errorname not in ("SQLITE_ERROR", "SQLITE_AUTH"):
+                    raise
+    return tuple(found)
 
 
 def statistics(run: Run, table: str) -> Statistics:

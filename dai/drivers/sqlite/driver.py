@@ -135,7 +135,7 @@ class SQLite(PooledDriver[Connection]):
             mode = "ro" if read_only else "rwc"
             try:
                 return Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 if not self._path.exists():
                     raise DatabaseUnavailableError(
                         "The SQLite database file does not exist.",

@@ -38,6 +38,8 @@ def translated(connection: Connection, path: Path, sql: str | None = None) -> It
         yield
     except sqlite3.Error as error:
         _raise(error, connection, path, sql)
+    except UnicodeDecodeError as error:  # what it says of a damaged file
+        raise DatabaseUnavailableError("The SQLite database cannot be used: it is damaged.") from error
     except MemoryError as error:  # what an aggregate has gathered is larger than a value may be
         raise LimitError("A value of the statement needs more memory than it may have.") from error
     except (OverflowError, UnicodeEncodeError) as error:
