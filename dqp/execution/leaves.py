@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 import pyarrow as pa
 from sqlglot import exp
 
+from dai.errors import DataError
 from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim, plans_in, walk_deep
 from dqp.algebra.types import duckdb_type
 from dqp.catalog.catalog import Catalog
@@ -128,6 +129,8 @@ def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) ->
     """What reads an input in the types that its statement promised: ``columns`` are (identifier, DuckDB type)."""
     items = []
     for identifier, want in columns:
+        if schema.names.count(identifier) != 1:
+            raise DataError("A source answered with other columns than it was asked for.")
         text, arrived = quoted(identifier), schema.field(identifier).type
         same = want.replace(" ", "").upper() == duckdb_type(arrived).replace(" ", "").upper()
         same = same and not pa.types.is_null(arrived)  # which DuckDB would take for a type of its own

@@ -29,6 +29,7 @@ from dqp.catalog.sources.configured import Credentials, sources_of
 from dqp.catalog.sources.local import DescribedSource, DriverSource
 from dqp.catalog.sources.service import ServiceSource
 from dqp.catalog.sources.source import Source, fingerprint_of
+from dqp.execution.leaves import read_as
 from dqp.settings import FederationSettings, SourceSettings
 from tests.processes import SECONDS, until
 
@@ -335,3 +336,9 @@ def test_an_address_that_answers_something_else(said: bytes) -> None:
         for ask in (source.tables, lambda: source.dialect, lambda: source.statistics("t")):
             with pytest.raises(DataError):
                 ask()
+
+
+@pytest.mark.parametrize("names", [["b"], ["a", "a"], []])
+def test_a_source_that_answers_with_other_columns(names: list[str]) -> None:
+    with pytest.raises(DataError, match="other columns"):
+        read_as("r1", [("a", "BIGINT")], pa.schema([(each, pa.int64()) for each in names]))
