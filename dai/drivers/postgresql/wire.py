@@ -40,8 +40,10 @@ must not have them."""
 CHUNK = 64
 """Rows libpq hands over at once: few, because nothing else bounds what they take."""
 
+_TCP_INFO = getattr(socket, "TCP_INFO", None)
+"""Linux has it; elsewhere nothing bounds what libpq keeps of CHUNK rows."""
 _RECEIVED = struct.Struct("=128xQ")
-"""tcpi_bytes_received in Linux's struct tcp_info."""
+"""tcpi_bytes_received in Linux's struct tcp_info, since 4.1."""
 MOST_PARAMETERS = 65_535
 """The protocol counts those of a statement in 16 bits."""
 
@@ -103,10 +105,14 @@ def _ready(connection: PGconn, seconds: float | None) -> None:
 
 
 def _received(connection: PGconn) -> int:
-    """How many bytes have come since it was opened, which libpq does not say; 0 for a socket of Unix."""
+    """How many bytes have come since it was opened, which libpq does not say; 0 where the system does not either, and
+    for a socket of Unix."""
+    if _TCP_INFO is None:
+        return 0
     own = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, connection.socket)
     try:
-        return int(_RECEIVED.unpack(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size))[0])
+        info = own.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _RECEIVED.size)
+        return int(_RECEIVED.unpack(info)[0]) if len(info) == _RECEIVED.size else 0
     except OSError:
         return 0
     finally:
