@@ -133,6 +133,21 @@ def test_without_statistics_rows_are_counted_by_the_density_of_the_key(url: str,
     assert counted.rows == pytest.approx(ROWS, rel=0.1)
 
 
+def test_many_rows_of_a_value_of_the_key(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "days.db")) as connection:
+        connection.execute("CREATE TABLE days (day INTEGER, item INTEGER, n INTEGER, PRIMARY KEY (day, item))")
+        rows = ((7 * day, item, day * item % 50) for day in range(20) for item in range(1_000))
+        connection.executemany("INSERT INTO days VALUES (?, ?, ?)", rows)
+        connection.commit()
+    with closing(driver_for(f"sqlite:///{tmp_path / 'days.db'}")) as driver:
+        source = DriverSource("m", driver, own=False)
+        sampled = with_sample(source, source.tables()[0], Statistics(None), Cancellation())
+    assert sampled.rows == pytest.approx(20_000, rel=0.2)
+    assert 20 <= (sampled.columns["day"].distinct or 0) <= 134  # so many whole numbers lie between its ends
+    assert "item" not in sampled.columns  # each block has the first items of a day
+    assert sampled.columns["n"].distinct is not None
+
+
 @pytest.mark.parametrize("factor", [100.0, 0.01])
 def test_statistics_that_the_rows_contradict_are_not_used(
     url: str, factor: float, monkeypatch: pytest.MonkeyPatch

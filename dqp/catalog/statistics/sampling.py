@@ -9,7 +9,7 @@ are often alike, so that a block counts, not a row: the estimate of distinct val
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,18 +101,21 @@ class _Looked:
             elif counted.contradicts(rows, FACTOR):
                 said, rows = rows, round(counted.rows if counted.even else counted.seen)
                 known = Statistics(rows)
-        columns = self._unknown(known)
+        inside = key is not None and rows is not None and rows > BLOCK_ROWS * key.span
+        columns = self._unknown(known, self._info.primary_key[1:] if inside else ())
         if not columns or (known.columns and self._dialect in WHOLE) or (rows is not None and rows < LEAST_ROWS):
             return known if said is None else Sampled(rows, said=said)
         return self._sampled(columns, known, rows, key, said)
 
-    def _unknown(self, known: Statistics) -> list[Column]:
-        """Columns of which nobody says how many distinct values they have."""
+    def _unknown(self, known: Statistics, ordered: Collection[str]) -> list[Column]:
+        """Columns of which nobody says how many distinct values they have, but those that are ``ordered`` within a
+        value of the key: blocks that lie within one value would have their first values only."""
         return [
             each
             for each in self._info.columns
             if (known.columns.get(each.name) or ColumnStatistics()).distinct is None
             and (each.name,) != self._info.primary_key
+            and each.name not in ordered
             and not each.arrow.startswith(("binary", "large_binary", "list"))
         ][:MOST_COLUMNS]
 
@@ -121,7 +124,7 @@ class _Looked:
     ) -> Statistics:
         items = [_item(each).as_(f"c{number}") for number, each in enumerate(columns)]
         table = table_of(self._info)
-        if key is None or key.span < BLOCKS * BLOCK_ROWS:
+        if key is None or key.span < BLOCKS:
             sample = self._ask(self._written(exp.select(*items).from_(table).limit(BLOCKS * BLOCK_ROWS)))
             blocks = pa.array([each // BLOCK_ROWS for each in range(sample.num_rows)], pa.int64())
         else:
@@ -138,6 +141,8 @@ class _Looked:
         for each, values in zip(columns, sample.columns, strict=True):
             try:
                 own[each.name], common[each.name] = _of(values, blocks, part, own.get(each.name) or ColumnStatistics())
+                if key is not None and each.name == key.column.name:
+                    own[each.name] = replace(own[each.name], distinct=min(own[each.name].distinct or 1.0, key.span))
             except pa.ArrowNotImplementedError:
                 continue
         return Sampled(rows, known.size_bytes, own, tuple(common), sample.num_rows, common, said)
