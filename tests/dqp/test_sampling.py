@@ -148,6 +148,16 @@ def test_many_rows_of_a_value_of_the_key(tmp_path: Path) -> None:
     assert sampled.columns["n"].distinct is not None
 
 
+def test_a_table_that_has_grown_behind_the_ends_that_are_known(driver: Driver) -> None:
+    source = DriverSource("m", driver, own=False)
+    info = next(each for each in source.tables() if each.name == "sales")
+    old = Statistics(ROWS // 20, columns={"id": ColumnStatistics(ROWS / 20, low="0", high=str(3 * ROWS // 20))})
+    sampled = with_sample(source, info, old, Cancellation())
+    assert sampled.rows == pytest.approx(ROWS, rel=0.1)
+    assert isinstance(sampled, Sampled)
+    assert sampled.said == ROWS // 20
+
+
 @pytest.mark.parametrize("factor", [100.0, 0.01])
 def test_statistics_that_the_rows_contradict_are_not_used(
     url: str, factor: float, monkeypatch: pytest.MonkeyPatch

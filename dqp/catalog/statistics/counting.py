@@ -14,7 +14,7 @@ from statistics import median
 import pyarrow as pa
 from sqlglot import exp
 
-from dai.drivers.tables import ColumnStatistics, Statistics, TableInfo
+from dai.drivers.tables import TableInfo
 
 BLOCKS = ((16, 1_000), (4, 100_000))
 """How many, and the rows of each: the second where those of the first have a value or two."""
@@ -59,22 +59,20 @@ class Count:
         return max(1.0, said) * factor <= self.seen
 
 
-def key_of(info: TableInfo, known: Statistics, written: Callable[[exp.Expression], str], ask: Ask) -> Key | None:
-    """The key along which rows are counted. The source is asked for its ends where they are not known."""
+def key_of(info: TableInfo, written: Callable[[exp.Expression], str], ask: Ask) -> Key | None:
+    """The key along which rows are counted. The source is asked for its ends: those that it keeps may be old, too."""
     columns = {each.name: each for each in info.columns if each.arrow.startswith(("int", "uint"))}
     for name in (*info.primary_key[:1], *(each.columns[0] for each in info.indexes if each.columns)):
         if name in columns:
-            column, ends = exp.column(name, quoted=True), known.columns.get(name) or ColumnStatistics()
-            low, high = _whole(ends.low), _whole(ends.high)
-            if low is None or high is None:
-                return with_ends(column, info, written, ask, whole=not columns[name].nullable)
-            return Key(column, low, high, not columns[name].nullable)
+            column = exp.column(name, quoted=True)
+            return with_ends(column, info, written, ask, whole=not columns[name].nullable)
     return None
 
 
 def with_ends(
     column: exp.Column, info: TableInfo, written: Callable[[exp.Expression], str], ask: Ask, *, whole: bool
 ) -> Key | None:
+    """None where the table has no such numbers."""
     ends = [exp.select(each(this=column)).from_(table_of(info)).subquery() for each in (exp.Min, exp.Max)]
     low, high = (each.to_pylist()[0] for each in ask(written(exp.select(*ends))).columns)
     return Key(column, low, high, whole) if isinstance(low, int) and isinstance(high, int) else None
@@ -119,10 +117,3 @@ def _of(key: Key, begins: list[int], most: int, blocks: list[tuple[int, int, int
         if rows and first > ends:  # no row twice
             own, ends = own + rows, last
     return Count(sum(densities) / len(densities) * key.span, even, max(seen, own))
-
-
-def _whole(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:  # SQLite's columns may hold anything
-        return None

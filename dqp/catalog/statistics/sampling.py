@@ -90,7 +90,7 @@ class _Looked:
         return node.sql(dialect=NAMES[self._dialect], identify=True)
 
     def at(self, known: Statistics) -> Statistics:
-        key = key_of(self._info, known, self._written, self._ask)
+        key = key_of(self._info, self._written, self._ask)
         if key is None and self._dialect == "sqlite":
             key = with_ends(ROWID, self._info, self._written, self._ask, whole=True)
         said, rows = None, known.rows if known.rows is not None else self._info.rows
