@@ -151,7 +151,7 @@ class Reflection:
         self._lifetime = lifetime
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
-        self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-samples")
+        self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog-samples")
         self._ending = Cancellation()
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
