@@ -59,6 +59,14 @@ def test_about_right(keys: Iterable[int]) -> None:
     assert not count.contradicts(rows, 10.0)
 
 
+def test_few_values_with_more_rows_than_a_block_tell_only_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "BLOCKS", ((16, 10), (4, 1_000)))
+    for values, rows in ((4, 12_500), (10, 5_000), (1, 50_000)):
+        count = counted(each // rows for each in range(values * rows))
+        assert not count.contradicts(values * rows, 10.0)
+        assert count.seen <= values * rows
+
+
 def clustered() -> Iterator[int]:
     yield from range(1_000)
     yield from range(10**9, 10**9 + 30_000)

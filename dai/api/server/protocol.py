@@ -92,6 +92,8 @@ class _Protocol(HttpToolsProtocol):
                 self.parser.feed_data(unread)
                 return
             except httptools.HttpParserUpgrade as upgrade:
+                if self.parser.get_method() == b"CONNECT":  # it is answered already: nobody here is a tunnel
+                    return
                 # the parser takes what follows, be it a body, for the other protocol: it gets the head without that
                 lines = [b"%s: %s\r\n" % each for each in self.headers if each[0] != b"upgrade"]
                 first = self.parser.get_method(), self.url, self.parser.get_http_version().encode()

@@ -333,8 +333,14 @@ def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) ->
     return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
 
 
+MOST_CHECKED = 10_000
+"""Characters of a statement that a person may have written; longer ones are not read once more for their names."""
+
+
 def _check_names(connection: Connection, sql: str, bound: Any) -> None:
     """SQLite takes a name in double quotes that nothing has for a text; in brackets it says that there is none."""
+    if '"' not in sql or len(sql) > MOST_CHECKED:
+        return
     names = [each for each in tokens(sql, SYNTAX) if each.kind == "name" and sql[each.start] == '"']
     plain = [each for each in names if not {"]", '"'} & set(sql[each.start + 1 : each.end - 1])]
     if not plain:

@@ -6,7 +6,7 @@ Rows are counted in a few ranges of an index whose first column is a whole numbe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 from statistics import median
@@ -97,9 +97,11 @@ def count(key: Key, info: TableInfo, written: Callable[[exp.Expression], str], a
         counted = _of(key, begins, most, [(int(each["n"]), each["f"], each["l"]) for each in answer], seen)
         few = sum(each["n"] == most and each["l"] - each["f"] < FEW_VALUES for each in answer)
         if 2 * few < blocks:
-            break
+            return counted
         seen = counted.seen
-    return counted
+    within = sum(each["n"] == most and each["l"] == each["f"] for each in answer)
+    # a block that ends within the value with which it begins tells only that there are at least so many
+    return replace(counted, even=False) if 2 * within >= blocks else counted
 
 
 def _of(key: Key, begins: list[int], most: int, blocks: list[tuple[int, int, int]], seen: int) -> Count:
