@@ -216,7 +216,7 @@ def _draw(axes: Any, asked: Asked, least: Mapping[str, float]) -> None:
     for name in (OURS, *WRONG):
         ratios = sorted(times[name] / least[query] for query, times in asked.items())
         axes.plot(range(1, 1 + len(ratios)), [min(each, 10.0) for each in ratios], label=name)
-    title = f"Our plan takes at most {largest:.1f} times the least of {len(asked)} queries; wrong statistics cost more"
+    title = f"Our plan takes at most {largest:.1f} times the least of {len(asked)} queries"
     axes.set_title(title, fontsize=11, loc="left", wrap=True)
     axes.set_xlabel("queries, the best first")
     axes.set_ylabel("time over the least (10: or more): less is better")

@@ -56,7 +56,7 @@ class KeptFile(Response):
         self._first, self._last = 0, self._length - 1
         try:
             if not _names(listed(request, "if-match") or "*", quoted):
-                raise PreconditionError(f"The result is another one than If-Match names: {quoted}.")
+                raise PreconditionError(f"The result has the ETag {quoted}; If-Match names others.")
             if _names(listed(request, "if-none-match"), quoted):
                 self.status_code = 304
             elif (range_header := request.headers.get("range")) and request.headers.get("if-range") in (None, quoted):

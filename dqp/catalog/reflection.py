@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 
@@ -339,16 +339,27 @@ class Reflection:
         self, key: Key, source: Source, info: TableInfo, known: Statistics, patience: float | None
     ) -> Statistics:
         """The statistics with a sample; one that comes too late for this query is for the next."""
-        future = self._samples.submit(with_sample, source, info, known, self._ending)
+        with self._lock:
+            before = self._statistics.get(key)
+        try:
+            future = self._samples.submit(with_sample, source, info, known, self._ending)
+        except RuntimeError:  # the federation is closed
+            return known
         try:
             return future.result(patience)
+        except CancelledError:
+            return known
         except TimeoutError:
-            future.add_done_callback(partial(self._late, key, known))
+            future.add_done_callback(partial(self._late, key, before, known))
             return known
 
-    def _late(self, key: Key, known: Statistics, sampled: Future[Statistics]) -> None:
+    def _late(
+        self, key: Key, before: Future[Statistics | None] | None, known: Statistics, sampled: Future[Statistics]
+    ) -> None:
         with self._lock:
-            if not sampled.cancelled() and key in self._statistics and sampled.result() is not known:
+            if sampled.cancelled() or self._statistics.get(key) is not before:  # the table has changed meanwhile
+                return
+            if sampled.result() is not known:
                 self._replace(key, sampled.result())
 
     def _replace(self, key: Key, statistics: Statistics) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -127,9 +128,9 @@ def _reads_once(verbatim: Verbatim) -> bool:
 
 def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) -> str:
     """What reads an input in the types that its statement promised: ``columns`` are (identifier, DuckDB type)."""
-    items = []
+    items, names = [], Counter(schema.names)
     for identifier, want in columns:
-        if schema.names.count(identifier) != 1:
+        if names[identifier] != 1:
             raise DataError("A source answered with other columns than it was asked for.")
         text, arrived = quoted(identifier), schema.field(identifier).type
         same = want.replace(" ", "").upper() == duckdb_type(arrived).replace(" ", "").upper()

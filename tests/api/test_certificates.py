@@ -422,7 +422,11 @@ def test_trailers_name_nobody(proxied: Background, line: bytes) -> None:
     with socket.create_connection((host, int(port)), 60) as connection:
         # in one piece, so that all of it is there when the request is looked at
         connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + line + b"\r\n\r\n")
-        assert b"This service serves known callers only." in connection.recv(1 << 16)
+        answer = b""
+        while b"known callers only." not in answer:
+            piece = connection.recv(1 << 16)
+            assert piece, answer
+            answer += piece
 
 
 def test_a_header_from_elsewhere_is_dropped(elsewhere: Background) -> None:

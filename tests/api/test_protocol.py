@@ -114,6 +114,15 @@ def test_the_body_of_a_request_for_another_protocol_is_no_request(
             assert answers == [b"%d" % status, b"200"], pieces
 
 
+@pytest.mark.parametrize("target", [b"/health/live", b"localhost:80"])
+def test_nobody_here_is_a_tunnel(shared: Background, target: bytes) -> None:
+    asks = b"CONNECT " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with connected(shared) as wire:
+        wire.sendall(asks + b"GET / HTTP/1.1\r\n\r\n")
+        statuses = re.findall(rb"HTTP/1.1 (\d+)", rest_of(wire))
+    assert statuses in ([b"400"], [b"405"])
+
+
 def test_a_body_that_nobody_asked_for_ends_the_connection(shared: Background) -> None:
     """It may come all the same, or the next request in its place."""
     expects = b"Expect: 100-continue\r\nContent-Length: 24\r\n\r\n"

@@ -22,6 +22,12 @@ def port():
     assert not port._gets
 
 
+@pytest.fixture(autouse=True)
+def samples_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first query of a federation has them, however busy the machine is."""
+    monkeypatch.setattr("dqp.catalog.reflection.SAMPLE_SECONDS", SECONDS)
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a query waits for what all evaluators say of it, however long they take."""

@@ -171,6 +171,5 @@ def test_a_federation_without_telemetry_hands_the_trace_on(tmp_path: Path, datab
         for service in ("left", "right"):
             parents = [each.parent for each in requests if each.service == service]
             assert parents.count(PARENT) == 2
-        assert parents.count("") == 2 + 2 * len(settings), (
-            "each federation asks once for the ends of a key and for rows"
-        )
+            # each federation asks once for the ends of a key, and for rows
+            assert parents.count("") == 2 + 2 * len(settings)

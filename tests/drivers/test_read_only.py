@@ -191,6 +191,14 @@ def test_who_reads_locks_no_rows(driver: Driver, lock: str) -> None:
     for sql in (f"SELECT n FROM target {lock}", f"SELECT * FROM (SELECT n FROM target {lock}) t"):
         with pytest.raises(NotAQueryError, match=r"LOCK IN|FOR SHARE|FOR UPDATE"):
             table(driver, sql)
+        with driver.transaction(cancellation=Cancellation(), read_only=True) as session, pytest.raises(NotAQueryError):
+            session.query(sql)
+
+
+@pytest.mark.parametrize("database", ["mariadb", "mysql"])
+def test_who_writes_may_lock_rows_first(driver: Driver) -> None:
+    with driver.transaction(cancellation=Cancellation()) as session:
+        assert session.query("SELECT n FROM target FOR UPDATE").table().num_rows == 1
 
 
 @pytest.mark.parametrize("database", ["mariadb", "mysql"])

@@ -15,7 +15,7 @@ from dai.drivers import NO_TABLES, Driver, DriverOptions, Session
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.pool import C, Limit, Pool
 from dai.drivers.sql.ddl import create_table
-from dai.drivers.sql.lexer import single_query
+from dai.drivers.sql.lexer import check_locks, single_query
 from dai.drivers.sql.query_tables import Tables, checked, refused
 from dai.drivers.statements import traced
 from dai.errors import DatabaseUnavailableError, DataError, ParameterError, StatementError
@@ -120,6 +120,7 @@ class PooledDriver(Driver, Generic[C]):
         tables: Tables = NO_TABLES,
     ) -> Stream:
         single_query(sql, self.syntax)
+        check_locks(sql, self.syntax)
         if tables and not self.takes_tables():
             raise refused()
         tables = checked(tables) if tables else tables

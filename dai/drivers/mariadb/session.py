@@ -21,7 +21,7 @@ from dai.drivers.mariadb.literals import literal
 from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import Kind, kind
 from dai.drivers.mariadb.wire import settle
-from dai.drivers.sql.lexer import COMMANDS, Bound, bind_markers, check_comments, check_count, keyword
+from dai.drivers.sql.lexer import COMMANDS, Bound, bind_markers, check_comments, check_count, check_locks, keyword
 from dai.errors import DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -100,14 +100,22 @@ class MariaSession(PooledSession[Connection]):
     """``Session`` on one connection; cancelling kills its statement from another."""
 
     _driver: Server
+    _reads = True
+    """Whether the transaction may only read."""
 
     def begin(self, *, read_only: bool) -> None:
+        self._reads = read_only
         if not read_only:
             self.run("SET SESSION TRANSACTION READ WRITE")
         self.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
 
     def commit(self) -> None:
         self.run("COMMIT")
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        if self._reads:
+            check_locks(sql, SYNTAX)
+        return super().query(sql, parameters)
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         check_comments(sql, SYNTAX)

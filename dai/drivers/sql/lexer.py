@@ -87,6 +87,18 @@ def keyword(sql: str, syntax: Syntax) -> str:
     return ""
 
 
+def check_locks(sql: str, syntax: Syntax) -> None:
+    """NotAQueryError for a query that locks rows, where a transaction that only reads may do that."""
+    previous = ""
+    for kind, start, end in tokens(sql, syntax) if syntax.locking else ():
+        if kind == "comment":
+            continue
+        text = sql[start:end].upper() if kind == "word" else ""
+        if (previous, text) in syntax.locking:
+            raise _refused(sql, f"SELECT … {previous} {text}", start)
+        previous = text
+
+
 def check_comments(sql: str, syntax: Syntax) -> None:
     """NotAQueryError for a comment that the server may run: whether its quotes begin a string nobody knows who does not
     know the server's version, so nothing could be said of what follows."""
@@ -156,8 +168,6 @@ def single_query(sql: str, syntax: Syntax) -> str:
                 verb = text
                 if verb in _CHANGES:
                     raise _refused(sql, f"WITH … {verb}", start)
-            if (previous, text) in syntax.locking:
-                raise _refused(sql, f"{first} … {previous} {text}", start)
             if text == "INTO" and previous not in syntax.before_into:
                 raise _refused(sql, f"{first} … INTO", start)
         previous = text

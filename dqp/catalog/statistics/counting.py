@@ -59,10 +59,12 @@ class Count:
         return max(1.0, said) * factor <= self.seen
 
 
-def key_of(info: TableInfo, written: Callable[[exp.Expression], str], ask: Ask) -> Key | None:
-    """The key along which rows are counted. The source is asked for its ends: those that it keeps may be old, too."""
+def key_of(info: TableInfo, written: Callable[[exp.Expression], str], ask: Ask, *, unique: bool = False) -> Key | None:
+    """The key along which rows are counted, of ``unique`` indexes only: others may be partial or without order. The
+    source is asked for its ends: those that it keeps may be old, too."""
     columns = {each.name: each for each in info.columns if each.arrow.startswith(("int", "uint"))}
-    for name in (*info.primary_key[:1], *(each.columns[0] for each in info.indexes if each.columns)):
+    indexes = [each for each in info.indexes if each.columns and (each.unique or not unique)]
+    for name in (*info.primary_key[:1], *(each.columns[0] for each in indexes)):
         if name in columns:
             column = exp.column(name, quoted=True)
             return with_ends(column, info, written, ask, whole=not columns[name].nullable)

@@ -29,6 +29,8 @@ NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql":
 """Dialects by their names in sqlglot."""
 WHOLE = frozenset({"postgresql"})
 """Those that keep statistics of all columns, once they have any."""
+PARTIAL = frozenset({"postgresql", "sqlite"})
+"""Those whose indexes, where they are not unique, may be partial or without order."""
 BLOCKS, BLOCK_ROWS = 64, 16
 FACTOR = 10.0
 """Between the rows that a source says and those that were counted, from which its statistics are not believed."""
@@ -90,7 +92,7 @@ class _Looked:
         return node.sql(dialect=NAMES[self._dialect], identify=True)
 
     def at(self, known: Statistics) -> Statistics:
-        key = key_of(self._info, self._written, self._ask)
+        key = key_of(self._info, self._written, self._ask, unique=self._dialect in PARTIAL)
         if key is None and self._dialect == "sqlite":
             key = with_ends(ROWID, self._info, self._written, self._ask, whole=True)
         said, rows = None, known.rows if known.rows is not None else self._info.rows
