@@ -1,5 +1,6 @@
 """Jobs when something comes between: quotas, other processes, requests at the same moment, faults of the service."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from dai.config import LimitsConfig, QuotaConfig, QuotasConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, ConflictError, DatabaseUnavailableError, NotFoundError, ParameterError, QuotaError
 from dai.perform.parser import parse, query
+from dai.service.identities import Identities
 from dai.service.jobs import jobs as module
 from dai.service.jobs.jobs import Jobs
 from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, PENDING, QUEUED
@@ -275,3 +277,24 @@ def test_the_end_of_the_service_waits_for_no_database_that_does_not_answer(
     assert "The service stopped while this job was running" in (abandoned.error or {})["detail"]
     assert jobs.get(job.id) == abandoned
     assert service.files() == []
+
+
+def test_who_counts_looks_only_into_what_it_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may remove a directory between two looks."""
+    identities = [Identities(number, 2) for number in range(2)]
+    own, other = (tmp_path / each.new() for each in identities)
+    for directory in (own, other):
+        directory.mkdir()
+        (directory / "0").write_bytes(b"12345")
+
+    def without_other(list_: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def listed(path: Any) -> Any:
+            if Path(path) == other:
+                raise FileNotFoundError(path)
+            return list_(path)
+
+        return listed
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, without_other(getattr(os, name)))
+    assert Results(tmp_path, identities=identities[0]).used == 5

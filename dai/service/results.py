@@ -46,8 +46,10 @@ class Results:
         self._count()
 
     def _count(self) -> None:
-        own = (path for path in self.directory.glob("*/*") if self._identities.owns(path.parent.name))
-        self._used.add(sum(path.stat().st_size for path in own if path.is_file()) - self._used.own)
+        """Other processes remove what is theirs meanwhile, so that only own directories are looked into."""
+        own = (each for each in self.directory.iterdir() if self._identities.owns(each.name) and each.is_dir())
+        files = (path for directory in own for path in directory.iterdir() if path.is_file())
+        self._used.add(sum(path.stat().st_size for path in files) - self._used.own)
 
     @property
     def used(self) -> int:
