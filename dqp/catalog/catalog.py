@@ -199,14 +199,8 @@ class Catalog:
         samples = []
         for identity, table in by_identity.items():
             statistics = self._known[identity][1] if identity in self._known else None
-            if isinstance(statistics, Sampled) and statistics.said is not None:
-                samples.append(
-                    f"{table}: about {statistics.rows:,} rows were counted, the source says {statistics.said:,}: "
-                    "its statistics are not used"
-                )
-            if isinstance(statistics, Sampled) and statistics.sample:
-                names = ", ".join(statistics.sampled[:MOST]) + ", …" * (len(statistics.sampled) > MOST)
-                samples.append(f"{table}: statistics of {names} from a sample of {statistics.sample:,} rows")
+            if isinstance(statistics, Sampled):
+                samples += statistics.remarks(table)
         origins = {each.source: self.origin(each.source) for each in tables}
         named = [f"{alias} is {origin}" for alias, origin in origins.items() if origin is not None]
         logical = dict.fromkeys(each.logical for each in tables if each.logical is not None)

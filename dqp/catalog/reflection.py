@@ -12,27 +12,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
 
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
-from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sources.source import Source, fingerprint_of
-from dqp.catalog.statistics.sampling import with_sample
+from dqp.catalog.statistics.kept import KeptStatistics
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0
 AGAIN_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
-SAMPLE_SECONDS = 1.0
-"""So long a query waits for the sample of a table that nobody has asked about before."""
 THREADS = 16
-Key = tuple[str, str | None, str]
-"""Alias, schema, name of a table."""
 
 
 class Reflected:
@@ -141,7 +135,7 @@ class Reflection:
 
     def __init__(self, sources: Sequence[Source], *, lifetime: float) -> None:
         self.aliases = tuple(each.alias for each in sources if each.replica_of is None)
-        self.version = 0
+        self._changes = 0
         self._chains = {
             alias: tuple(each for each in sources if alias in (each.alias, each.replica_of)) for alias in self.aliases
         }
@@ -151,17 +145,18 @@ class Reflection:
         self._lifetime = lifetime
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
-        self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog-samples")
-        self._ending = Cancellation()
+        self._kept = KeptStatistics(lambda alias: self._chains.get(alias, ()), self.known, lifetime)
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[DaiError, float]] = {}
         """By alias: the error, and the time of the next attempt."""
-        self._statistics: dict[Key, Future[Statistics | None]] = {}
-        self._read: dict[Key, float] = {}
-        self._used: set[Key] = set()
         self._fresh: dict[str, float] = {}
         self._looked = time.monotonic()
+
+    @property
+    def version(self) -> int:
+        """Changes when plans may change."""
+        return self._changes + self._kept.version
 
     # --- tables ---
 
@@ -218,15 +213,14 @@ class Reflection:
             for alias in [alias for alias, chain in before.items() if now.get(alias) != chain]:
                 self._reflected.pop(alias, None)
                 self._failed.pop(alias, None)
-                for key in [key for key in self._statistics if key[0] == alias]:
-                    self._forget(key)
+                self._kept.forget(alias)
                 del self._chains[alias]
             self._chains.update(now)
             configured = [each for each in self.aliases if each not in self._followed]
             self._followed = frozenset(now)
             self.aliases = (*configured, *now)
             self._folded = {alias.casefold(): alias for alias in self.aliases}
-            self.version += 1
+            self._changes += 1
 
     def reach(self, aliases: Iterable[str], *, wait: bool = True) -> None:
         """Waits, unless told not to, until each has been read or has failed, once. Those that failed are asked again in
@@ -297,82 +291,18 @@ class Reflection:
         before = self._reflected.get(alias)
         self._reflected[alias] = reflected
         if before is not None and (before.content, before.dialect) != (reflected.content, reflected.dialect):
-            for key in [key for key in self._statistics if key[0] == alias]:
-                self._forget(key)
-            self.version += 1
+            self._kept.forget(alias)
+            self._changes += 1
 
     # --- statistics ---
 
     def prefetch(self, alias: str, info: TableInfo) -> None:
         """Asks for a table's statistics, without waiting."""
-        self._asked((alias, info.schema, info.name))
+        self._kept.asked((alias, info.schema, info.name))
 
     def statistics(self, alias: str, info: TableInfo, *, wait: bool = True) -> Statistics | None:
         """Statistics of a table; None if the source has none, or (without ``wait``) has not sent them yet."""
-        key = (alias, info.schema, info.name)
-        self._used.add(key)
-        if wait:
-            return self._asked(key).result()
-        future = self._statistics.get(key)
-        return future.result() if future is not None and future.done() else None
-
-    def _asked(self, key: Key) -> Future[Statistics | None]:
-        with self._lock:
-            future = self._statistics.get(key)
-            if future is None:
-                future = self._statistics[key] = self._pool.submit(self._fetched, key, SAMPLE_SECONDS)
-                self._read[key] = time.monotonic()
-            return future
-
-    def _fetched(self, key: Key, patience: float | None) -> Statistics | None:
-        alias, schema, name = key
-        for source in self._chains.get(alias, ()):
-            try:
-                statistics = source.statistics(f"{schema}.{name}" if schema else name)
-                info = next((each for each in self.known(alias) if (each.schema, each.name) == (schema, name)), None)
-                return statistics if info is None else self._sampled(key, source, info, statistics, patience)
-            except DaiError:
-                continue
-        return None
-
-    def _sampled(
-        self, key: Key, source: Source, info: TableInfo, known: Statistics, patience: float | None
-    ) -> Statistics:
-        """The statistics with a sample; one that comes too late for this query is for the next."""
-        with self._lock:
-            before = self._statistics.get(key)
-        try:
-            future = self._samples.submit(with_sample, source, info, known, self._ending)
-        except RuntimeError:  # the federation is closed
-            return known
-        try:
-            return future.result(patience)
-        except CancelledError:
-            return known
-        except TimeoutError:
-            future.add_done_callback(partial(self._late, key, before, known))
-            return known
-
-    def _late(
-        self, key: Key, before: Future[Statistics | None] | None, known: Statistics, sampled: Future[Statistics]
-    ) -> None:
-        with self._lock:
-            if sampled.cancelled() or self._statistics.get(key) is not before:  # the table has changed meanwhile
-                return
-            if sampled.result() is not known:
-                self._replace(key, sampled.result())
-
-    def _replace(self, key: Key, statistics: Statistics) -> None:
-        """Call it with the lock."""
-        done: Future[Statistics | None] = Future()
-        done.set_result(statistics)
-        self._statistics[key] = done
-        self.version += 1
-
-    def _forget(self, key: Key) -> None:
-        self._statistics.pop(key, None)
-        self._read.pop(key, None)
-        self._used.discard(key)
+        return self._kept.of((alias, info.schema, info.name), wait=wait)
 
     # --- changes ---
 
@@ -430,7 +360,7 @@ class Reflection:
                 changed = tuple(replace(column, arrow=arrow) for column, arrow in delivered.items())
                 tables[at] = replace(info, columns=changed)
             self._reflected[alias] = Reflected(alias, tables, reflected.fingerprint, reflected.dialect)
-            self.version += 1
+            self._changes += 1
 
     def _compare(self, alias: str, fresh: bool = False) -> None:
         known, begin = self._reflected.get(alias), time.monotonic()
@@ -446,29 +376,8 @@ class Reflection:
             else:
                 with self._lock:
                     self._failed.pop(alias, None)
-            self._refresh(alias)
+            self._kept.refresh(alias)
             return
-
-    def _refresh(self, alias: str) -> None:
-        """Reads statistics again that are older than their lifetime and were used in it; drops the unused ones."""
-        now = time.monotonic()
-        with self._lock:
-            old = [key for key, read in self._read.items() if key[0] == alias and now - read > self._lifetime]
-            for key in old:
-                if key not in self._used:
-                    self._forget(key)
-        for key in old:
-            before = self._statistics.get(key)
-            if before is None or not before.done():
-                continue
-            fresh = self._fetched(key, None)
-            with self._lock:
-                if self._statistics.get(key) is not before:  # the table has changed meanwhile
-                    continue
-                self._used.discard(key)
-                self._read[key] = now
-                if fresh is not None and fresh != before.result():
-                    self._replace(key, fresh)
 
     def away(self) -> dict[str, str]:
         """The sources that did not answer the last question, with the reason."""
@@ -494,9 +403,8 @@ class Reflection:
         return problems
 
     def close(self) -> None:
-        self._ending.cancel()
-        for each in (self._pool, self._samples):
-            each.shutdown(wait=False, cancel_futures=True)
+        self._kept.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 WHEN_BACK = "Queries of other sources go on. Try again when it is back."

@@ -25,7 +25,7 @@ def port():
 @pytest.fixture(autouse=True)
 def samples_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first query of a federation has them, however busy the machine is."""
-    monkeypatch.setattr("dqp.catalog.reflection.SAMPLE_SECONDS", SECONDS)
+    monkeypatch.setattr("dqp.catalog.statistics.kept.SAMPLE_SECONDS", SECONDS)
 
 
 @pytest.fixture

@@ -330,7 +330,7 @@ def test_statistics_that_are_on_their_way_are_not_asked_for_again(catalog_of: Ca
     source.held.clear()
     catalog._reflection.prefetch("s", source.infos[0])
     until(lambda: "statistics t" in source.asked)
-    refreshing = threading.Thread(target=catalog._reflection._refresh, args=["s"], daemon=True)
+    refreshing = threading.Thread(target=catalog._reflection._kept.refresh, args=["s"], daemon=True)
     refreshing.start()
     refreshing.join(SECONDS)
     assert not refreshing.is_alive()
@@ -354,7 +354,7 @@ def test_statistics_of_before_a_change_are_not_kept(
         return Statistics(rows=7)
 
     monkeypatch.setattr(source, "statistics", statistics)
-    catalog._reflection._refresh("s")
+    catalog._reflection._kept.refresh("s")
     assert catalog.table("s", "t").rows == 9
 
 

@@ -18,11 +18,10 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.catalog import reflection
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.reflection import Reflection
 from dqp.catalog.sources.local import DriverSource
-from dqp.catalog.statistics import sampling
+from dqp.catalog.statistics import kept, sampling
+from dqp.catalog.statistics.kept import KeptStatistics
 from dqp.catalog.statistics.sampling import Sampled, with_sample
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double
@@ -77,7 +76,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is."""
     monkeypatch.setattr(sampling, "SECONDS", 30.0)
-    monkeypatch.setattr(reflection, "SAMPLE_SECONDS", 30.0)
+    monkeypatch.setattr(kept, "SAMPLE_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -204,7 +203,7 @@ def test_a_source_has_so_long_for_a_table(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_query_waits_long_and_the_next_one_has_the_sample(
     url: str, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflection, "SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(kept, "SAMPLE_SECONDS", 0.0)
     allowed, over = threading.Event(), threading.Event()
     right = DriverSource.query
 
@@ -216,9 +215,9 @@ def test_no_query_waits_long_and_the_next_one_has_the_sample(
         replaced(*given)
         over.set()
 
-    replaced = Reflection._late
+    replaced = KeptStatistics._late
     monkeypatch.setattr(DriverSource, "query", held)
-    monkeypatch.setattr(Reflection, "_late", late)
+    monkeypatch.setattr(KeptStatistics, "_late", late)
     monkeypatch.setattr(DriverSource, "statistics", lambda self, table: Statistics(100 * ROWS))
     catalog = Catalog(FederationSettings(), sources=[DriverSource("m", driver, own=False)])
     try:
@@ -275,7 +274,7 @@ def test_what_is_sampled(info: TableInfo, known: Statistics, dialect: str, asked
 
 def test_it_is_kept_as_long_as_the_statistics(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("dqp.catalog.reflection.with_sample", lambda *each: asked.append(each) or with_sample(*each))
+    monkeypatch.setattr(kept, "with_sample", lambda *each: asked.append(each) or with_sample(*each))
     catalog = Catalog(FederationSettings(), sources=[DriverSource("m", driver, own=False)])
     assert catalog.table("m", "sales") is catalog.table("m", "sales")
     assert len(asked) == 1

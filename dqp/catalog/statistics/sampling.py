@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
+from dai.plugins import MOST
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog.sources.source import Source
@@ -57,6 +58,19 @@ class Sampled(Statistics):
     sample: int = 0
     common: Mapping[str, Common] = field(default_factory=dict)
     said: int | None = None
+
+    def remarks(self, table: object) -> list[str]:
+        """What EXPLAIN says of it, of the table that is called so."""
+        told = []
+        if self.said is not None:
+            told.append(
+                f"{table}: about {self.rows:,} rows were counted, the source says {self.said:,}: "
+                "its statistics are not used"
+            )
+        if self.sample:
+            names = ", ".join(self.sampled[:MOST]) + ", …" * (len(self.sampled) > MOST)
+            told.append(f"{table}: statistics of {names} from a sample of {self.sample:,} rows")
+        return told
 
 
 def with_sample(source: Source, info: TableInfo, known: Statistics, ending: Cancellation) -> Statistics:
