@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -47,7 +48,7 @@ class EarlyBody:
 
     def __init__(self, all: EarlyBodies, scope: Scope, receive: Receive) -> None:
         self._all, self._scope, self._receive = all, scope, receive
-        self._held, self._sender = 0, _sender(scope)
+        self._held = 0
         self.body: bytes | None = None
         """None: nobody has asked for it."""
 
@@ -55,8 +56,13 @@ class EarlyBody:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._all.release(self._sender, self._held)
-        self._held = 0
+        if self._held:
+            self._all.release(self._sender, self._held)
+            self._held = 0
+
+    @cached_property
+    def _sender(self) -> str:
+        return origin_of((self._scope.get("client") or ("",))[0])
 
     async def read(self) -> bytes:
         """As ``Body.read``; BusyError where other bodies have all the room."""
@@ -83,7 +89,3 @@ class EarlyBody:
             return await self._receive()
 
         return receive
-
-
-def _sender(scope: Scope) -> str:
-    return origin_of((scope.get("client") or ("",))[0])
