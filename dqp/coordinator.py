@@ -38,9 +38,10 @@ from dqp.catalog import descriptions
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import pointed
 from dqp.catalog.uploads import Uploads
-from dqp.errors import ChangedError
+from dqp.errors import ChangedError, OutdatedError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import scans_of
+from dqp.execution.outdated import Outdating
 from dqp.execution.service_calls import operations_of
 from dqp.explain.explanation import Explanation
 from dqp.explain.nodes import Figures
@@ -301,14 +302,18 @@ class Coordinator:
         profiled: bool = False,
     ) -> Running:
         """The query under way, planned again where a source has other tables than it was planned for, or a copy
-        of a logical table is gone."""
+        of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
         for left in reversed(range(REPLANS + 1)):
             version = self.catalog.version
             planned = self.plan(sql, parameters, cancellation=cancellation)
+            watched = Outdating(begun, self.catalog.late(scans_of(planned.bound.tree)) if left else ())
             try:
-                return self.run(
-                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun, profiled=profiled
+                running = self.run(
+                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
                 )
+                return replace(running, stream=watched.stream(running.stream))
+            except OutdatedError:
+                continue
             except (ChangedError, StatementError, DataError) as error:
                 alias = self.catalog.owner(error.extra.get("source"))
                 columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()

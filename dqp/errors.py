@@ -7,6 +7,7 @@
     ├─ DeniedError
     │  └─ NoTokenError          denied                  403   no token of a source in exchange for the caller's
     ├─ ChangedError             changed                 409   columns have other types than when the query was planned
+    │  └─ OutdatedError         changed                 409   a table has other statistics than when it was planned
     └─ OperationError           operation-failed        502   a function that calls a service or Python failed
 
 ``dai.errors.by_code`` finds them once this module is imported.
@@ -39,6 +40,11 @@ class ChangedError(DaiError):
     """
 
     code, status, title = "changed", 409, "A table was changed"
+
+
+class OutdatedError(ChangedError):
+    """A sample that was late contradicts the statistics with which the query was planned. No row was handed out: the
+    query is planned again."""
 
 
 class OperationError(DaiError):

@@ -71,6 +71,7 @@ class Catalog:
         self.views: Mapping[str, str] = dict(settings.views)
         self._views = Views(self.views)
         self._reflection = Reflection(all_sources, lifetime=settings.lifetime)
+        self.late = self._reflection.late
         self.uploads = Uploads()
         self._lock = threading.Lock()
         self.probes = Probes()

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, UnauthenticatedError
+from dqp.algebra.operators import Scan
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sources.source import Source, fingerprint_of
 from dqp.catalog.statistics.kept import KeptStatistics
@@ -303,6 +304,10 @@ class Reflection:
     def statistics(self, alias: str, info: TableInfo, *, wait: bool = True) -> Statistics | None:
         """Statistics of a table; None if the source has none, or (without ``wait``) has not sent them yet."""
         return self._kept.of((alias, info.schema, info.name), wait=wait)
+
+    def late(self, scans: Iterable[Scan]) -> Sequence[Future[bool]]:
+        """Of samples of these tables that no query waits for any more: whether they contradict the statistics."""
+        return self._kept.late((each.table.source, each.table.schema, each.table.name) for each in scans)
 
     # --- changes ---
 

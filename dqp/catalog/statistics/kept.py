@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 
@@ -13,7 +13,7 @@ from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.sources.source import Source
-from dqp.catalog.statistics.sampling import with_sample
+from dqp.catalog.statistics.sampling import contradicts, with_sample
 
 SAMPLE_SECONDS = 1.0
 """So long a query waits for the sample of a table that nobody has asked about before."""
@@ -40,6 +40,8 @@ class KeptStatistics:
         self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog-samples")
         self._ending = Cancellation()
         self._statistics: dict[Key, Future[Statistics | None]] = {}
+        self._under_way: dict[Key, Future[bool]] = {}
+        """Samples that no query waits for any more: whether they contradict the statistics."""
         self._read: dict[Key, float] = {}
         self._used: set[Key] = set()
 
@@ -59,6 +61,14 @@ class KeptStatistics:
                 future = self._statistics[key] = self._pool.submit(self._fetched, key, SAMPLE_SECONDS)
                 self._read[key] = time.monotonic()
             return future
+
+    def late(self, keys: Iterable[Key]) -> Sequence[Future[bool]]:
+        """Of those whose samples are under way, and for which no query waits: whether a sample has contradicted
+        the statistics, which are replaced by then."""
+        if not self._under_way:
+            return ()
+        with self._lock:
+            return [self._under_way[each] for each in dict.fromkeys(keys) if each in self._under_way]
 
     def forget(self, alias: str) -> None:
         """Those of all tables of the alias: they have changed, or are gone."""
@@ -113,17 +123,22 @@ class KeptStatistics:
         except CancelledError:
             return known
         except TimeoutError:
+            with self._lock:
+                self._under_way[key] = Future()
             future.add_done_callback(partial(self._late, key, before, known))
             return known
 
     def _late(
         self, key: Key, before: Future[Statistics | None] | None, known: Statistics, sampled: Future[Statistics]
     ) -> None:
+        outdated = False
         with self._lock:
-            if sampled.cancelled() or self._statistics.get(key) is not before:  # the table has changed meanwhile
-                return
-            if sampled.result() is not known:
-                self._replace(key, sampled.result())
+            told = self._under_way.pop(key)
+            same = not sampled.cancelled() and self._statistics.get(key) is before  # else the table has changed
+            if same and (after := sampled.result()) is not known:
+                self._replace(key, after)
+                outdated = contradicts(after, known)
+        told.set_result(outdated)
 
     def _replace(self, key: Key, statistics: Statistics) -> None:
         """Call it with the lock."""

@@ -96,6 +96,13 @@ def with_sample(source: Source, info: TableInfo, known: Statistics, ending: Canc
         timer.cancel()
 
 
+def contradicts(sampled: Statistics, known: Statistics) -> bool:
+    """Whether a plan made with those that were known may be a bad one: the rows are others by FACTOR, or nobody knew
+    them."""
+    counted = isinstance(sampled, Sampled) and sampled.said is not None
+    return counted or (known.rows is None and sampled.rows is not None)
+
+
 class _Looked:
     """A table that is looked at."""
 

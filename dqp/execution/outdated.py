@@ -1,0 +1,54 @@
+"""A query whose plan was made while samples of its tables were under way is stopped where one of them contradicts the
+statistics before the first row: a plan made with wrong statistics may never come to its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import chain
+
+from dai.streams.stream import Stream
+from dqp.errors import OutdatedError
+from dqp.execution.execution import Execution
+
+
+class Outdating:
+    """Watches over one query until its first row. ``late``: of each sample under way, whether it contradicts the
+    statistics; without any the query runs as if nobody watched."""
+
+    def __init__(self, begun: Callable[[Execution], None], late: Sequence[Future[bool]]) -> None:
+        self._begun, self._late = begun, late
+        self._lock = threading.Lock()
+        self._failure: OutdatedError | None = None
+        self._over = False
+
+    def begun(self, execution: Execution) -> None:
+        """From now on a sample that contradicts fails the execution with OutdatedError."""
+        self._begun(execution)
+        for each in self._late:
+            each.add_done_callback(partial(self._told, execution))
+
+    def _told(self, execution: Execution, contradicts: Future[bool]) -> None:
+        with self._lock:
+            if self._over or not contradicts.result():
+                return
+            self._failure = failure = OutdatedError("A table has other rows by far than its source says.")
+        execution.fail(failure)
+
+    def stream(self, stream: Stream) -> Stream:
+        """The same stream, once its first batch is there. Raises what the stream raises, and OutdatedError; it is
+        closed then."""
+        if not self._late:
+            return stream
+        try:
+            head = next(stream, None)
+            with self._lock:
+                self._over = True
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            stream.close()
+            raise
+        return Stream(stream.schema, chain(() if head is None else (head,), stream), stream.close)
