@@ -58,6 +58,8 @@ EXCHANGE = 4 << 20
 ROLE = f"memory_bytes = 300_000_000\nexchange_bytes = {EXCHANGE}\nbuffer_bytes = {2 * EXCHANGE}"
 BIG = ROWS * WIDTH
 """Bytes of the table ``big``, at least."""
+HELD_BACK = 30.0
+"""Seconds that first rows are waited for."""
 LOST_AFTER = 60.0
 """Seconds until what has been continued has cleaned up by itself; a bound, mostly it takes one or two."""
 
@@ -287,18 +289,27 @@ def _spilling(asked: Asked, victim: Victim) -> None:
 
 
 def _handing_out(asked: Asked, victim: Victim) -> None:
-    stream = asked.open()
-    first = next(stream)
-    assert first.num_rows
-    victim()
+    """When the first rows are there. DuckDB may hold them back for as long as a source gives no more (``unending``):
+    then the victim ends before them."""
+    given, ended = threading.Event(), threading.Event()
 
     def work() -> None:
         try:
+            stream = asked.open()
+            first = next(stream)
+            assert first.num_rows
+            given.set()
+            assert ended.wait(SOON)
             asked.answer.set_result(rest(first, stream))
         except BaseException as error:  # noqa: BLE001 - for who asked
             asked.answer.set_exception(error)
+        finally:
+            given.set()
 
     threading.Thread(target=work, daemon=True).start()
+    given.wait(HELD_BACK)
+    victim()
+    ended.set()
 
 
 def _closing(asked: Asked, victim: Victim) -> None:
