@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from dai.api.requests.head import HEAD_BYTES
+from dai.api.server.protocol import MOST_WAITING
 from dai.api.server.serve import Background, background
 from tests.api.conftest import ENDLESS, FAILS_LATE, configured, streamed
 
@@ -139,6 +140,13 @@ def test_a_body_that_nobody_asked_for_ends_the_connection(shared: Background) ->
         assert wire.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
         wire.sendall(b'{"sql": "select 1 as a"}' + later.replace(b"localhost", b"localhost\r\nConnection: close"))
         assert re.findall(rb"HTTP/1.1 (\d+)", rest_of(wire)) == [b"200", b"200"]
+
+
+def test_few_requests_wait_on_a_connection(shared: Background) -> None:
+    """One of 20 bytes takes two kilobytes while it waits."""
+    with connected(shared) as wire:
+        wire.sendall(100 * b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert re.findall(rb"HTTP/1.1 (\d+)", rest_of(wire)) == (1 + MOST_WAITING) * [b"200"]
 
 
 @pytest.mark.parametrize("id", [b"a%0d%0aSet-Cookie: x", b"a b", b"x" * 65, b"\xe2\x80\xa8", b"a\tb", b""])

@@ -6,6 +6,8 @@
   Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.call`` bounds how long a body takes.
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
+- Of requests that were sent before the answers to those before them (pipelining) MOST_WAITING wait. The connection ends
+  after their answers; a client sends the others again (RFC 9112 section 9.3.2).
 - What follows a head that asks for another protocol (``Upgrade``) is read as HTTP/1.1: nobody here speaks another one.
 - Trailers are nobody's headers (RFC 9110 section 6.5.1): who asks stands in the head alone.
 - A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
@@ -41,6 +43,8 @@ log = logging.getLogger("dai.access")
 HOLD_LITTLE = "dai.hold_little"
 """The extension of a scope by which an answer asks for small buffers."""
 
+MOST_WAITING = 32
+"""Requests of a connection that wait behind the one that is answered; each takes a hundred times its bytes."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection."""
 
@@ -77,7 +81,8 @@ class _Protocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            if not self._refused:
+                self.send_400_response("Invalid HTTP request received.")
         if self.transport.is_closing():
             return
         if self._unparsed > HEAD_BYTES:
@@ -117,6 +122,9 @@ class _Protocol(HttpToolsProtocol):
         self._stop_waiting()
         if self._is_upgrade:
             return
+        if len(self.pipeline) >= MOST_WAITING:
+            self._refused, self.cycle.keep_alive = True, False
+            raise BusyError("Too many requests wait on this connection.")  # the parser stops
         super().on_headers_complete()
         self.headers = []
 
