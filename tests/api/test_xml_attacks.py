@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from lxml import etree
 
 from dai.api.server.serve import Background
 from tests.api.signed_documents import (
@@ -144,6 +145,24 @@ def duplicate_ids(signed: Signed) -> bytes:
     """Two elements have the id of the signed property; the whole document is not signed."""
     document = INSERT.replace("<documentation>", '<documentation Id="p">')
     return Signed(signed.base, document=document, properties=signed.properties).content
+
+
+def prefixes(count: int, elements: int = 0) -> Callable[[Signed], bytes]:
+    """Signed with a list of prefixes, whose names are declared in the root, as are those of many elements."""
+
+    def make(signed: Signed) -> bytes:
+        names = [f"p{number}" for number in range(count)]
+        declared = "".join(f' xmlns:{name}="urn:{name}"' for name in names)
+        more = "".join(f'<x:a xmlns:x="urn:{number}"/>' for number in range(elements))
+        document = signed.document.replace("<documentation>", f"<documentation>{more}").replace(">", f"{declared}>", 1)
+        root = etree.fromstring(document)
+        data = etree.tostring(root, method="c14n", exclusive=True, inclusive_ns_prefixes=names)
+        listed = f'<ec:InclusiveNamespaces xmlns:ec="{EXCLUSIVE}" PrefixList="{" ".join(names)}"></ec:InclusiveNamespaces>'
+        transform = f'<ds:Transform Algorithm="{EXCLUSIVE}">{listed}</ds:Transform>'
+        both = [reference("", data, ENVELOPED, transform), reference("#p", (signed.properties or "").encode(), EXCLUSIVE)]
+        return Signed(signed.base, document=document, properties=signed.properties, references=both).content
+
+    return make
 
 
 def with_dtd(declaration: str, old: str = "", new: str = "") -> Callable[[Signed], bytes]:
@@ -334,6 +353,9 @@ ATTACKS: dict[str, Callable[[Signed], bytes]] = {
             "<dsp:nonce>", "<dsp:nonce>1</dsp:nonce><dsp:nonce>"
         )
     ),
+    # lists of prefixes that take long
+    "many prefixes": prefixes(33),
+    "many declarations and elements": prefixes(32, 2000),
     # comments in the signature itself
     "a comment in a digest": changed("<ds:DigestValue>", "<ds:DigestValue><!-- -->"),
     "a comment in the value": changed("<ds:SignatureValue>", "<ds:SignatureValue><!-- -->"),

@@ -4,6 +4,8 @@ signature, each in the one form that counts. ``check`` and what uses it raise Va
 from __future__ import annotations
 
 import datetime
+import io
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +32,8 @@ _RSA = frozenset(
 )
 _ECDSA = frozenset(getattr(SignatureMethod, f"ECDSA_SHA{bits}") for bits in (256, 384, 512))
 DIGESTS = frozenset({DigestAlgorithm.SHA256, DigestAlgorithm.SHA384, DigestAlgorithm.SHA512})
+MOST_PREFIXES, MOST_COMPARISONS = 32, 10**8
+"""What lists of prefixes may cost: each is looked for among all declarations, at each element."""
 UNREADABLE = (
     SignXMLException, InvalidSignature, etree.LxmlError, ValueError, TypeError, KeyError, AttributeError,
     NotImplementedError, RecursionError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion,
@@ -123,6 +127,12 @@ def exclusive(method: etree._Element) -> None:
     """Exclusive canonicalisation without comments; it may list prefixes, which values use."""
     check(method.get("Algorithm") == EXCLUSIVE and len(method) < 2)
     check(all(each.tag == f"{{{EXCLUSIVE}}}InclusiveNamespaces" and len(each) == 0 for each in method))
+    prefixes = sum(len(each.get("PrefixList", "").split(" ")) for each in method)
+    if prefixes:
+        check(prefixes <= MOST_PREFIXES)
+        events = etree.iterparse(io.BytesIO(etree.tostring(method.getroottree())), ("start", "start-ns"))
+        kinds = Counter(kind for kind, _ in events)
+        check(prefixes * kinds["start"] * kinds["start-ns"] <= MOST_COMPARISONS)
 
 
 def encoded(key: object) -> bytes:
