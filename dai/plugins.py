@@ -6,6 +6,7 @@ Packages outside this one join through entry points of the table's group.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -16,18 +17,28 @@ from dai.errors import ConfigurationError, MissingDependencyError
 
 MOST = 30
 """Names that a hint lists."""
+LONGEST, COMPARED = 100, 1000
+"""Characters of names that are compared, and how many names are: to compare two takes the product of their lengths."""
+
+
+def close_to(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of ``known`` that is most like the name, if any is."""
+    if len(name) > LONGEST:
+        return None
+    compared = itertools.islice((each for each in known if len(each) <= LONGEST), COMPARED)
+    return next(iter(difflib.get_close_matches(name, list(compared), 1, cutoff)), None)
 
 
 def nearest(name: str, known: list[str]) -> str:
     """A hint that names the nearest known name, whatever the case of its letters, or (the first MOST of) all when none
     is near."""
-    close = difflib.get_close_matches(name, known, 1)
-    if not close:
-        folded = {each.casefold(): each for each in known}
-        close = [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, 1)]
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    listed = ", ".join(sorted(known)[:MOST])
+    folded = {each.casefold(): each for each in known}
+    close = close_to(name, known)
+    if close is None and (near := close_to(name.casefold(), folded)) is not None:
+        close = folded[near]
+    if close is not None:
+        return f"Did you mean {close!r}?"
+    listed = ", ".join(each[:LONGEST] for each in sorted(known)[:MOST])
     return f"Known: {listed}." if len(known) <= MOST else f"Known: {listed} and {len(known) - MOST} more."
 
 

@@ -1,9 +1,10 @@
+import difflib
 import sys
 
 import pytest
 
 from dai.errors import ConfigurationError, MissingDependencyError
-from dai.plugins import Table, nearest
+from dai.plugins import COMPARED, LONGEST, Table, nearest
 
 
 def test_loads_when_first_used():
@@ -51,6 +52,20 @@ def test_nearest_lists_no_more_than_can_be_read():
     hint = nearest("x", [f"table_{number:04}" for number in range(1000)])
     assert hint.startswith("Known: table_0000, ")
     assert hint.endswith("table_0029 and 970 more.")
+
+
+def test_long_names_are_not_compared(monkeypatch):
+    """To compare two of a million characters would take hours."""
+
+    def compared(word, possibilities, n, cutoff):
+        assert all(len(each) <= LONGEST for each in (word, *possibilities))
+        assert len(possibilities) <= COMPARED
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", compared)
+    short = [f"name {number}" for number in range(2000)]
+    assert nearest("a" * 1000, [*short, "b" * 1000]).startswith("Known: b")
+    assert len(nearest("name", [*short, "b" * 1000])) < 1000
 
 
 def test_nearest():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
 from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
-from dai.plugins import nearest
+from dai.plugins import close_to, nearest
 from dqp.catalog.validator import Fault
 
 Columns = Mapping[str, Mapping[str, str]]
@@ -60,11 +59,11 @@ def explained(
             instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
             advice = f"Let the query in FROM select it{instead}."
             return StatementError(detail, sql=sql, position=fault.position, hint=advice)
-        near = get_close_matches(fault.name, known, 1)
+        near = close_to(fault.name, known)
         hint = nearest(fault.name, known) if known else None
-        owners = [table for table, names in tables.items() if near and near[0] in names]
+        owners = [table for table, names in tables.items() if near in names]
         if len(owners) > 1:
-            hint = f"Did you mean {near[0]!r}, of {' or '.join(owners)}?"
+            hint = f"Did you mean {near!r}, of {' or '.join(owners)}?"
         if not near:
             text = in_double_quotes(sql, fault.position or 0) if fault.position else None
             hint = unfit_quotes(sql, SYNTAX) or text or hint

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import duckdb
@@ -49,6 +48,7 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
+from dai.plugins import close_to
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
@@ -444,8 +444,8 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
     hint = next((line for line in hints if '"pg_' not in line), None)
     if function := re.search(r"Function with name (\S+) does not exist", message):
-        near = get_close_matches(function[1].casefold(), [*OF_THE_GRAMMAR, *re.findall('"(.+?)"', hint or "")], 1)
-        hint = f'Did you mean "{near[0]}"?' if near else hint
+        near = close_to(function[1].casefold(), [*OF_THE_GRAMMAR, *re.findall('"(.+?)"', hint or "")])
+        hint = f'Did you mean "{near}"?' if near else hint
     sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
     detail = message.partition(": ")[2] or message
     if detail.startswith("CSV Error on Line"):

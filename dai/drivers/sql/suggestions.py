@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import Token, tokens
 from dai.drivers.sql.syntax import Syntax
-from dai.plugins import nearest
+from dai.plugins import close_to, nearest
 
 _RESERVED = frozenset(
     """ALL AND ANY AS ASC BETWEEN BOTH BY CASE CAST CHECK COLUMN CONSTRAINT CREATE CROSS DEFAULT DESC DISTINCT ELSE END
@@ -57,9 +56,9 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
         return f"A name with spaces is written {quoted(name, syntax)}."
     words = [texts[place] for place in (at, at - 1) if 0 <= place < len(code) and code[place].kind == "word"]
     for word in words:
-        close = difflib.get_close_matches(word.upper(), _CLAUSES, 1, 0.7)
+        close = close_to(word.upper(), _CLAUSES, 0.7)
         if close and word.upper() not in _RESERVED:
-            return f"Did you mean {close[0]}?"
+            return f"Did you mean {close}?"
     return "A ( has no )." if texts.count("(") > texts.count(")") else None
 
 
@@ -116,13 +115,13 @@ def _is_name(token: Token, text: str) -> bool:
     return (
         token.kind == "word"
         and text.upper() not in _RESERVED | _ELSEWHERE
-        and not difflib.get_close_matches(text.upper(), _CLAUSES, 1, 0.7)
+        and not close_to(text.upper(), _CLAUSES, 0.7)
     )
 
 
 def function_meant(name: str, known: Mapping[str, str]) -> str | None:
     """As ``meant``, where one is much like it: others are known by hundreds."""
-    close = difflib.get_close_matches(name.casefold(), {each.casefold() for each in known}, 1, 0.75)
+    close = close_to(name.casefold(), (each.casefold() for each in known), 0.75)
     return meant(name, known) if close else None
 
 
@@ -132,5 +131,5 @@ def meant(name: str, known: Mapping[str, str]) -> str | None:
     if not known or known.get(name) == name:
         return None
     written = {each.casefold(): text for each, text in known.items()}
-    close = difflib.get_close_matches(name.casefold(), written, 1)
-    return f"Did you mean {written[close[0]]!r}?" if close else nearest(name, list(known.values()))
+    close = close_to(name.casefold(), written)
+    return f"Did you mean {written[close]!r}?" if close is not None else nearest(name, list(known.values()))
