@@ -157,9 +157,9 @@ def prefixes(count: int, elements: int = 0) -> Callable[[Signed], bytes]:
         document = signed.document.replace("<documentation>", f"<documentation>{more}").replace(">", f"{declared}>", 1)
         root = etree.fromstring(document)
         data = etree.tostring(root, method="c14n", exclusive=True, inclusive_ns_prefixes=names)
-        listed = f'<ec:InclusiveNamespaces xmlns:ec="{EXCLUSIVE}" PrefixList="{" ".join(names)}"></ec:InclusiveNamespaces>'
-        transform = f'<ds:Transform Algorithm="{EXCLUSIVE}">{listed}</ds:Transform>'
-        both = [reference("", data, ENVELOPED, transform), reference("#p", (signed.properties or "").encode(), EXCLUSIVE)]
+        listed = f'<ec:InclusiveNamespaces xmlns:ec="{EXCLUSIVE}" PrefixList="{" ".join(names)}">'
+        transform = f'<ds:Transform Algorithm="{EXCLUSIVE}">{listed}</ec:InclusiveNamespaces></ds:Transform>'
+        both = [reference("", data, ENVELOPED, transform), property_reference(signed)]
         return Signed(signed.base, document=document, properties=signed.properties, references=both).content
 
     return make
