@@ -201,6 +201,19 @@ def test_what_has_no_room_is_refused_and_changes_nothing(opened: Opened, url: st
     contexts.put(b"f" * 10, XML, BOB).result()
 
 
+def test_what_has_no_bytes_is_counted(opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dai.service.contexts.contexts.MOST_OF_ONE", 3)
+    contexts = opened(url)
+    first, *_ = [contexts.create(b"", XML, ALICE).result() for _ in range(3)]
+    with pytest.raises(LimitError, match="3 contexts and documents"):
+        contexts.create(b"", XML, ALICE).result()
+    with pytest.raises(LimitError):
+        contexts.put(b"", XML, ALICE).result()
+    contexts.create(b"", XML, BOB).result()
+    contexts.end(first.id, ALICE).result()
+    contexts.put(b"", XML, ALICE).result()
+
+
 def test_two_workers_see_what_the_other_has_written(opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if url == "sqlite://":
         pytest.skip("a database in memory is one process's")

@@ -29,6 +29,8 @@ MOST_PARENTS = 16
 MOST_ABOVE = 100
 """Contexts above one, its parents' parents included: a lease prolongs all of them, while nobody else can write."""
 MOST_LISTED = 1000
+MOST_OF_ONE = 100_000
+"""Contexts and documents of one owner: those without bytes need room, too."""
 _metadata = sa.MetaData()
 _contexts = sa.Table(
     "dai_contexts",
@@ -71,8 +73,8 @@ class Contexts:
         self._store, self._limits, self._check = store, limits, check
         store.add_tables(_metadata)
         self.memory = Memory(limits.contexts_memory)
-        self._held: dict[str, int] | None = None
-        """Of the writer's thread alone."""
+        self._held: dict[str, tuple[int, int]] | None = None
+        """How many each holder has and their bytes; of the writer's thread alone."""
         self._counted = 0.0
         self._writer = GroupCommit("contexts", self._transaction)
 
@@ -199,7 +201,7 @@ class Contexts:
                 hint="Put it below fewer, or below those that are there longest.",
                 limit="contexts above one",
             )
-        self._take_room(connection, holder, new.owner, len(new.content))
+        self._take_room(connection, holder, new.owner, len(new.content), 1)
         if again:
             self._delete(connection, holder, new.id)
         self._write(connection, holder, new)
@@ -315,25 +317,33 @@ class Contexts:
                 hint="limits.context_bytes of the configuration says how many.",
             )
 
-    def _take_room(self, connection: sa.Connection, holder: str, owner: str, more: int) -> None:
-        """Before so many bytes are written; negative where they are fewer than before."""
-        held = self._bytes_held(connection)
+    def _take_room(self, connection: sa.Connection, holder: str, owner: str, more: int, new: int = 0) -> None:
+        """Before so many bytes are written, of as many ``new`` ones; negative where they are fewer than before."""
+        held = self._held_by(connection)
+        count, size = held.get(holder, (0, 0))
+        if count + new > MOST_OF_ONE:
+            raise LimitError(
+                f"You have {MOST_OF_ONE:,} contexts and documents, and may have no more.",
+                hint="End those that you no longer need: GET /contexts lists them.",
+                limit="contexts of one owner",
+            )
         if more > 0:
-            if sum(held.values()) + more > self._limits.contexts_bytes:
+            if sum(each for _, each in held.values()) + more > self._limits.contexts_bytes:
                 raise LimitError(
                     f"The contexts of this service have the {self._limits.contexts_bytes:,} bytes allowed.",
                     hint="End those that you no longer need: GET /contexts lists them.",
                     limit="limits.contexts_bytes",
                 )
-            self._check(owner, held.get(holder, 0) + more)
-        held[holder] = held.get(holder, 0) + more
+            self._check(owner, size + more)
+        held[holder] = count + new, size + more
 
-    def _bytes_held(self, connection: sa.Connection) -> dict[str, int]:
+    def _held_by(self, connection: sa.Connection) -> dict[str, tuple[int, int]]:
         """By holder: what the database says, at most COUNTED_SECONDS ago, and what this process has written since."""
         if self._held is None or self._counted + COUNTED_SECONDS < time.monotonic():
-            sums = sa.select(_contexts.c.holder, sa.func.sum(_contexts.c.size).label("bytes"))
+            size = sa.func.sum(_contexts.c.size).label("bytes")
+            sums = sa.select(_contexts.c.holder, sa.func.count().label("many"), size)
             query = sums.where(_contexts.c.service == self._store.service).group_by(_contexts.c.holder)
-            self._held = {row.holder: int(row.bytes) for row in connection.execute(query)}
+            self._held = {row.holder: (row.many, int(row.bytes)) for row in connection.execute(query)}
             self._counted = time.monotonic()
         return self._held
 
