@@ -1,6 +1,8 @@
 import threading
 import time
+import tracemalloc
 
+import orjson
 import pytest
 
 from dai.errors import (
@@ -16,7 +18,7 @@ from dai.errors import (
 from dai.perform.activities.delivery.streams import InputStream, OutputStream
 from dai.perform.activity import Input, Output
 from dai.service.identities import Identities
-from dai.service.sessions import STREAMS_A_SESSION, Session, Sessions
+from dai.service.sessions import MOST_NAME, STREAMS_A_SESSION, Session, Sessions
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 
@@ -197,6 +199,13 @@ def test_the_number_of_streams_of_a_session_is_limited() -> None:
     session.output("stream 1")
 
 
+def test_names_of_streams_are_short() -> None:
+    session = sessions().create()
+    session.input("x" * MOST_NAME)
+    with pytest.raises(ParameterError, match="characters at most"):
+        session.input("x" * (MOST_NAME + 1))
+
+
 def test_a_session_of_another_process_is_named_as_that() -> None:
     own, other = (Sessions(10, 60, 1 << 20, identities=Identities(number, 2)) for number in range(2))
     session = own.create()
@@ -225,6 +234,18 @@ def test_attributes() -> None:
     with pytest.raises(ParameterError, match="cannot be kept as JSON"):
         session.change({"d": object()})
     assert session.attributes == {"b": [None], "c": "x"}
+
+
+def test_attributes_take_no_more_memory_than_as_json() -> None:
+    known = sessions(limit=20)
+    values = orjson.loads("[" + ",".join(["{}"] * 20_000) + "]")
+    known.create(attributes={"a": values})
+    tracemalloc.start()
+    for _ in range(10):
+        known.create(attributes={"a": orjson.loads(orjson.dumps(values))})
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 10 * 100_000
 
 
 def test_what_a_driver_keeps_for_a_session_is_made_once_and_closed_with_it() -> None:

@@ -33,6 +33,8 @@ from dai.streams.mailbox import Budget, Mailbox
 from dai.streams.tally import Tally
 
 STREAMS_A_SESSION = 1000
+MOST_NAME = 200
+"""Characters of the name of a stream."""
 ATTRIBUTE_BYTES = 1 << 16
 TUPLES = tuple(FORMATS[name].media_type for name in ("arrow", "webrowset"))
 """The forms of a pushed stream whose readers all take tuples."""
@@ -59,8 +61,8 @@ class Session:
         self._outputs: dict[str, Mailbox] = {}
         self._inputs: dict[str, Mailbox] = {}
         self.kept: dict[object, Any] = {}
-        self.attributes: dict[str, Any] = {}
-        """What clients keep in it: JSON values by their names."""
+        self._attributes = "{}"
+        """As JSON: as values it may take twenty times as much."""
         self._requests: set[Request] = set()
         self._waiters = 0
         self._used = time.monotonic()
@@ -73,18 +75,23 @@ class Session:
             value: Kept = self.kept.setdefault(key, create())
             return value
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What clients keep in it: JSON values by their names."""
+        return dict(orjson.loads(self._attributes))
+
     def change(self, attributes: Mapping[str, Any]) -> None:
         """Sets attributes; None removes one. TooLargeError where all of them need more than ATTRIBUTE_BYTES as JSON,
         ParameterError where JSON has no such value."""
         with self._lock:
             merged = {name: value for name, value in {**self.attributes, **attributes}.items() if value is not None}
             try:
-                size = len(orjson.dumps(merged))
+                text = orjson.dumps(merged)
             except TypeError as error:
                 raise ParameterError(f"The attributes cannot be kept as JSON: {error}.") from error
-            if size > ATTRIBUTE_BYTES:
+            if len(text) > ATTRIBUTE_BYTES:
                 raise TooLargeError(f"The attributes of a session may have {ATTRIBUTE_BYTES:,} bytes.")
-            self.attributes = merged
+            self._attributes = text.decode()
 
     def touch(self) -> None:
         """Restarts the session's time-out."""
@@ -230,6 +237,8 @@ class Session:
                 raise GoneError(f"Session {self.id} has ended.")
             if (existing := streams.get(name)) is not None:
                 return existing
+            if len(name) > MOST_NAME:
+                raise ParameterError(f"The name of a stream has {MOST_NAME} characters at most.")
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
                 raise BusyError(
                     f"Session {self.id} has {STREAMS_A_SESSION} streams already, which is the limit.", retry_after=10
