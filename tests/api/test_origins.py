@@ -140,6 +140,15 @@ def test_reading_is_not_refused_to_links_from_elsewhere(client: httpx.Client) ->
     assert not [each for each in answer.headers if each.startswith("access-control")]
 
 
+@pytest.mark.parametrize("mode", ["cors", "no-cors", "navigate"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", "none"])
+def test_a_page_of_another_site_does_not_time_queries(client: httpx.Client, mode: str, site: str) -> None:
+    """It learns how long an answer takes that it may not read, and a query can say what takes long."""
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    answer = client.get("/resources/book/query?sql=select+1+as+one", headers=headers)
+    assert answer.status_code == (403 if site.endswith("-site") and mode != "navigate" else 200)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=named)
 def test_a_browser_runs_no_answer(client: httpx.Client, operation: Operation) -> None:
     answer = client.request(operation.method, operation.address)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.requests.body import content_type
-from dai.api.requests.origins import check_page
+from dai.api.requests.origins import check_fetch, check_page
 from dai.api.requests.parameters import misfit, names, pairs, unknown
 from dai.errors import ParameterError, UnsupportedMediaTypeError
 from dai.formats.compression import IDENTITY
@@ -20,7 +20,7 @@ from dai.formats.compression import IDENTITY
 
 class Route(APIRoute):
     """Refuses what FastAPI lets pass: a parameter that is there twice, any where none is taken, a body of a media type
-    that is not declared (``body.takes``), and a change that a page of another origin asks for."""
+    that is not declared (``body.takes``), a change that a page of another origin asks for, and what it fetches."""
 
     always_changes = False
     """Whether a GET changes something, too."""
@@ -38,8 +38,11 @@ class Route(APIRoute):
         body = (self.openapi_extra or {}).get("requestBody", {}).get("content", {})
 
         async def checked(request: Request) -> Response:
-            if not reads:
-                check_page(dict(request.headers.raw), request.app.state.names, request.app.state.origins)
+            headers, state = dict(request.headers.raw), request.app.state
+            if reads:
+                check_fetch(headers, state.origins)
+            else:
+                check_page(headers, state.names, state.origins)
             if body:
                 _check_body(request, list(body))
             if (names := _query(request)) and not parameters:
