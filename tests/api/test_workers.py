@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dai.api.workers.admission import SharedAdmission
-from dai.api.workers.peers import Inbox, Peers
+from dai.api.workers.peers import ACCEPTED, MOVED, Inbox, Peers
 from dai.api.workers.table import Table
 from dai.errors import BusyError
 from dai.service.identities import Identities
@@ -485,7 +485,7 @@ def test_places_that_workers_share_are_never_too_many_and_never_lost(concurrent:
         for mine in peers:
             mine.stop()
 
-    async def taken(connection: socket.socket, origin: bytes, read: bytes, accepted: bool) -> None:
+    async def taken(connection: socket.socket | None, origin: bytes, read: bytes, accepted: bool) -> None:
         raise AssertionError("no connection was sent")
 
     asyncio.run(all_of_them())
@@ -493,3 +493,30 @@ def test_places_that_workers_share_are_never_too_many_and_never_lost(concurrent:
     assert (ended + given_up, at_work) == (400, [])
     for name in ("small", "large", "small_waiting", "large_waiting"):
         assert table.total(name) == 0
+
+
+def test_a_connection_that_is_lost_on_its_way_is_counted() -> None:
+    """A process that has as many files open as it may gets the message without the connection."""
+    inbox = Inbox.create()
+    came: list[tuple[socket.socket | None, bool]] = []
+
+    async def receive() -> None:
+        done = asyncio.Event()
+
+        async def take(connection: socket.socket | None, origin: bytes, read: bytes, accepted: bool) -> None:
+            came.append((connection, accepted))
+            if len(came) == 3:
+                done.set()
+
+        peers = Peers(0, [inbox])
+        peers.start(take, lambda: None, lambda _: [])
+        inbox.sending.send(ACCEPTED)
+        inbox.sending.send(MOVED + b"\nGET / HTTP/1.1")
+        with socket.socket() as connection:  # without the file that has what was read of it
+            inbox.send(MOVED, b"", connection.fileno())
+        async with asyncio.timeout(SECONDS):
+            await done.wait()
+        peers.stop()
+
+    asyncio.run(receive())
+    assert came == [(None, True), (None, False), (None, False)]

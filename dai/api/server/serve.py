@@ -94,8 +94,8 @@ class _Server(uvicorn.Server):
         if self.started and (member := self._service.member) is not None:
             member.peers.start(self._take, self._service.woken, self._service.answer)
 
-    async def _take(self, connection: socket.socket, origin: bytes, read: bytes, accepted: bool) -> None:
-        """A connection that another process of the service hands over, with what it has read."""
+    async def _take(self, connection: socket.socket | None, origin: bytes, read: bytes, accepted: bool) -> None:
+        """A connection that another process of the service hands over, with what it has read; None: it was lost."""
         member = self._service.member
         assert member is not None
 
@@ -107,7 +107,10 @@ class _Server(uvicorn.Server):
 
         tls = self._certificate.context if accepted and self._certificate is not None else None
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(create, connection, ssl=tls)
+            if connection is None:
+                log.warning("a connection was lost: no more files can be opened")
+            else:
+                await asyncio.get_running_loop().connect_accepted_socket(create, connection, ssl=tls)
         except OSError as error:  # as of a client that speaks no TLS
             log.debug("a connection was not opened", exc_info=error)
         finally:

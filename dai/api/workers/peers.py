@@ -88,12 +88,13 @@ class Peers:
 
     def start(
         self,
-        take: Callable[[socket.socket, bytes, bytes, bool], Awaitable[None]],
+        take: Callable[[socket.socket | None, bytes, bytes, bool], Awaitable[None]],
         wake: Callable[[], None],
         answer: Callable[[str], object],
     ) -> None:
-        """``take``: a connection, where it comes from if its TLS is elsewhere, what was read from it, and whether the
-        supervisor has accepted it; ``answer``: what a question gives."""
+        """``take``: a connection (None: it was lost, since the process has as many files open as it may), where it
+        comes from if its TLS is elsewhere, what was read from it, and whether the supervisor has accepted it;
+        ``answer``: what a question gives."""
         self._take, self._wake, self._answer = take, wake, answer
         asyncio.get_running_loop().add_reader(self._inboxes[self.number].receiving.fileno(), self._receive)
 
@@ -135,8 +136,12 @@ class Peers:
                 return
             kind, content, descriptors = message
             if kind in (ACCEPTED, MOVED):
-                connection = socket.socket(fileno=descriptors[0])
-                connection.setblocking(False)
+                connection = socket.socket(fileno=descriptors[0]) if descriptors else None
+                if connection is not None:
+                    connection.setblocking(False)
+                    if kind == MOVED and not content:  # the file with what was read of it was lost
+                        connection.close()
+                        connection = None
                 origin, _, read = content.partition(b"\n")
                 task = asyncio.ensure_future(self._take(connection, origin, read, kind == ACCEPTED))
                 self._tasks.add(task)
