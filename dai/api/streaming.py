@@ -34,6 +34,8 @@ from dai.streams.cancellation import SETTLE_SECONDS
 log = logging.getLogger("dai.api")
 T = TypeVar("T")
 
+FOLLOWED_SECONDS = 900.0
+"""After this time a client that follows a job comes again, and is asked again who it is."""
 WATCH_AFTER = 0.02
 """Seconds before somebody looks whether the client is still there: most answers have left by then."""
 
@@ -268,13 +270,14 @@ class Follower:
         return known
 
     async def items(self, known: Job, said_of: Callable[[Job], bytes], every: float) -> AsyncIterator[bytes]:
-        """What is said of the job, again when that is something else, until it has ended or the service ends."""
+        """What is said of the job, again when that is something else, until it has ended, the service ends or
+        FOLLOWED_SECONDS are over."""
         with self._service.jobs.listening(self._id, self._notify):
-            said = b""
+            said, until = b"", self._loop.time() + FOLLOWED_SECONDS
             while True:
                 if (item := said_of(known)) != said:
                     yield item
                     said = item
-                if known.phase not in MOVES or self._service.ending:
+                if known.phase not in MOVES or self._service.ending or self._loop.time() >= until:
                     return
-                known = await self._next(self._loop.time() + every)
+                known = await self._next(min(self._loop.time() + every, until))

@@ -127,16 +127,17 @@ class Job(Tabular):
         return self
 
     def follow(self, every: int = 5) -> Iterator[Job]:
-        """This job each time its status has changed, as often as each ``every`` seconds, until it has ended: one
-        request, and 20 to 60 bytes for each status. Leaving it lets the job go on."""
+        """This job each time its status has changed, as often as each ``every`` seconds, until it has ended: a
+        request in 15 minutes, and 20 to 60 bytes for each status. Leaving it lets the job go on."""
         if self.refresh().finished:
             yield self
             return
         headers = {"Accept": status.SEQUENCE}
-        reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
-        with reply.body:
-            for item in status.items(iter(reply.body.read1, b"")):
-                yield self._changed(item)
+        while not self.finished:  # the service has a client come again after a while
+            reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
+            with reply.body:
+                for item in status.items(iter(reply.body.read1, b"")):
+                    yield self._changed(item)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Until the job has ended, however it ended. Ctrl-C ends the waiting alone: the job goes on.

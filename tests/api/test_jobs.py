@@ -217,6 +217,24 @@ def test_the_status_in_few_bytes(client: httpx.Client, shared: Background) -> No
             status.merged(plain.json(), other)
 
 
+def test_who_follows_a_job_comes_again(
+    client: httpx.Client, shared: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is asked again who it is: a token may have been revoked."""
+    monkeypatch.setattr("dai.api.streaming.FOLLOWED_SECONDS", 0.0)
+    job = client.post("/resources/book/perform?phase=PENDING", content=kept("select * from numbers"), headers=XML)
+    path = job.headers["location"]
+    assert len(list(status.items([client.get(path, headers={"Accept": status.SEQUENCE}).content]))) == 1
+    phases = []
+    followed = dai.connect(f"{shared.url}/book").submit(ENDLESS)
+    for each in followed.follow():
+        phases.append(each.phase)
+        if len(phases) == 3:
+            followed.abort()
+    assert phases[-1] == "ABORTED"
+    assert len(phases) > 3
+
+
 def test_the_client_asks_for_few_bytes_over_a_network(shared: Background) -> None:
     resource = dai.connect(f"{shared.url}/book", compression="zstd")
     job = resource.submit(kept("select * from numbers"))
