@@ -324,6 +324,18 @@ class InternalError(DaiError):
     pass
 
 
+def of_memory(error: BaseException) -> LimitError | None:
+    """What an error becomes that says that memory was refused, to a stack of a thread too; None for any other."""
+    if not isinstance(error, MemoryError) and not str(error).startswith("can't start new thread"):
+        return None
+    return LimitError(
+        "The request needs more memory than the service has left.",
+        hint="Ask for less at once: shorter texts and lists, fewer rows or columns; or ask who runs the service for "
+        "more (limits.memory_bytes).",
+        limit="limits.memory_bytes",
+    )
+
+
 def caret(sql: str, position: int, width: int = 100) -> str:
     """The line of ``sql`` that holds the 1-based character ``position``, and a caret below that character."""
     index = min(max(position - 1, 0), len(sql))

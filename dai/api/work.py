@@ -10,7 +10,7 @@ from typing import Any
 from dai.api.requests.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
 from dai.api.scheduling.turns import SMALL_BYTES, SMALL_SECONDS, Turns
 from dai.config import LimitsConfig
-from dai.errors import ClosedError, DaiError, InternalError
+from dai.errors import ClosedError, DaiError, InternalError, of_memory
 from dai.formats import Format, format_named
 from dai.formats.compression import IDENTITY, compress
 from dai.perform.activity import FRAGMENT, Source
@@ -146,7 +146,7 @@ class Work:
     def _translated(self, error: BaseException) -> BaseException:
         if isinstance(error, DaiError) and self.cancellation.cause is not None:
             return self.cancellation.cause
-        return error
+        return of_memory(error) or error
 
     def _close(self) -> None:
         if self._closed:

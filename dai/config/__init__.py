@@ -124,19 +124,22 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         raise ConfigurationError(
             "replicas.index_publishers needs url and address in [registry]: where indexes are looked for."
         )
+    # what an engine takes by itself is a share of the machine, which its process may not have
+    most = limits.memory_bytes
+    share, larger = ({"memory_bytes": most // part} if most else {} for part in (4, 2))
     resources = {}
     for name, value in named(merged, "resources"):
-        resources[name] = _resource(name, value, base, environment)
+        resources[name] = _resource(name, share | value, base, environment)
     federations = {}
     for name, value in named(merged, "federations"):
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
-        federations[name] = _federation(name, value, base, environment, service.tls)
+        federations[name] = _federation(name, larger | value, base, environment, service.tls)
     roles = {}
     for name, value in named(merged, "roles"):
         if name in resources or name in federations:
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
-        roles[name] = _role(name, value, base, service, bool(identity.methods) and not identity.anonymous)
+        roles[name] = _role(name, larger | value, base, service, bool(identity.methods) and not identity.anonymous)
     for logical, published in replicas.publish.items():
         if published.resource not in (known := [*resources, *federations]):
             hint = nearest(published.resource, known) if known else "The service has none."

@@ -78,7 +78,8 @@ class LimitsConfig:
     """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
     ``resource_jobs`` and ``result_bytes``.
 
-    ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
+    A process may have ``memory_bytes`` (0: nine tenths of the machine's). ``concurrent`` requests run at once,
+    ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
     ``job_queue`` more wait; of one resource ``resource_jobs`` run or wait. ``rows`` and ``bytes`` are those of one
     synchronous answer (before compression), or of all that one job keeps; streams that clients pull are not counted. A
     synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue. The head of a
@@ -96,6 +97,7 @@ class LimitsConfig:
     ``feed_bytes`` at most for ``feed_seconds``, all together ``feeds_bytes``; ``followers`` follow those of a process.
     """
 
+    memory_bytes: int = field(default=0, metadata={"most": 1 << 50})
     concurrent: int = field(default=16, metadata=POSITIVE)
     queue: int = 100
     queue_seconds: float = field(default=30.0, metadata=POSITIVE)

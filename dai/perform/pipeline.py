@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from dai.config import Config
 from dai.drivers import Driver
-from dai.errors import ClosedError, DaiError, InternalError, RequestError
+from dai.errors import ClosedError, DaiError, InternalError, RequestError, of_memory
 from dai.formats import format_named
 from dai.perform.activity import FRAGMENT, Activity, Input, Sessions, Source
 from dai.perform.graph import EndPoint, Perform
@@ -335,6 +335,8 @@ def _exhaust(source: Source) -> None:
         continue
 
 
-def _unforeseen(name: str, error: Exception) -> InternalError:
+def _unforeseen(name: str, error: Exception) -> DaiError:
+    if (refused := of_memory(error)) is not None:
+        return refused
     log.error("activity failed", exc_info=error, extra={"activity": name})
     return InternalError("The service failed at this activity; its log says more under the request's id.")

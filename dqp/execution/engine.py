@@ -245,7 +245,7 @@ class _Run:
         try:
             with interruptible(self._cancellation, self._cursor.interrupt):
                 yield
-        except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
+        except (duckdb.Error, OSError, RuntimeError, MemoryError, pa.ArrowException) as error:
             for each in self._inputs.values():
                 if each.failure is not None:
                     raise each.failure from error
@@ -349,10 +349,11 @@ def _raise(error: Exception) -> NoReturn:
         raise ClosedError("The evaluator was closed.") from error
     # DuckDB takes what was free on the disk for its limit, and being over it for a lack of memory.
     full = "max_temp_directory_size" in text
-    if not full and (isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text):
+    memory = isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "bad allocation" in text
+    if not full and (memory or "Out of Memory Error" in text):
         raise LimitError(
             "The query needs more memory than the evaluator may use.",
-            hint="Give it more (memory_bytes), or ask for fewer rows or columns at once.",
+            hint="Give it more (memory_bytes), or ask for fewer rows or columns, shorter texts and lists at once.",
         ) from error
     if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
         raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error

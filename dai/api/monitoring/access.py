@@ -23,7 +23,7 @@ from dai.api.requests.digests import checked
 from dai.api.requests.early import EarlyBodies
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import asks_whether, check_host, shared_with
-from dai.errors import BusyError, DaiError, InternalError, RequestError
+from dai.errors import BusyError, DaiError, InternalError, RequestError, of_memory
 from dai.security.audit import Audit
 from dai.security.identity import ANONYMOUS, OPEN, Caller, Head, Identification
 from dai.service.quotas import Quotas
@@ -156,7 +156,7 @@ class AccessMiddleware:
                 raise
             if not isinstance(error, DaiError):
                 log.error("request failed", exc_info=error, extra={"id": access.id})
-                error = InternalError("The service failed; its log says more under this id.")
+                error = of_memory(error) or InternalError("The service failed; its log says more under this id.")
             await refuse(error)
         finally:
             self._note(scope, access)

@@ -21,10 +21,12 @@ import uvicorn
 
 from dai.api.app import create_app
 from dai.api.monitoring.logs import configure
+from dai.api.server import memory
 from dai.api.server.protocol import protocol
 from dai.api.server.supervisor import Supervisor, possible_workers
 from dai.api.server.tls import Certificate
 from dai.api.service import Service
+from dai.api.workers.member import Member
 from dai.config import Config
 from dai.config.database_files import address
 from dai.errors import ConfigurationError, DaiError
@@ -207,7 +209,15 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     workers = possible_workers(config)
     if workers > 1:
         return Supervisor(config, workers, listening).run(lambda: announce(url))
-    return run(Process(Service(config), lambda: announce(url)), [listening])
+    os.environ.update(memory.ALLOCATORS)
+    return run(Process(bounded(config), lambda: announce(url)), [listening])
+
+
+def bounded(config: Config, member: Member | None = None) -> Service:
+    """The service of this process, whose memory is bounded once it has what it begins with."""
+    service = Service(config, member)
+    memory.bound(config.limits.memory_bytes)
+    return service
 
 
 def _allow_connections() -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from dai.api.server import memory
 from dai.api.workers.member import one_process, shared_resources
 from dai.api.workers.peers import ACCEPTED, WAKE, Inbox
 from dai.api.workers.table import Table
@@ -188,7 +189,7 @@ class Supervisor:
         process = await spawn(
             *(sys.executable, "-P", "-m", "dai.api.server.worker"),
             stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._counters)},
+            env={**os.environ, **memory.ALLOCATORS, "PROMETHEUS_MULTIPROC_DIR": str(self._counters)},
             process_group=0,
             pass_fds=(writing, self._table.descriptor, *(each for pair in inboxes for each in pair)),
         )

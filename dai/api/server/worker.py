@@ -12,9 +12,8 @@ import threading
 from types import FrameType
 
 from dai.api.monitoring.logs import configure
-from dai.api.server.serve import Process, run
+from dai.api.server.serve import Process, bounded, run
 from dai.api.server.supervisor import READY, Orders
-from dai.api.service import Service
 from dai.api.workers.member import Member, part
 from dai.api.workers.peers import Inbox, Peers
 from dai.api.workers.table import Table
@@ -29,7 +28,7 @@ def main() -> int:
     watching = threading.Thread(target=_end_with_the_supervisor, args=(orders,), name="supervisor", daemon=True)
     watching.start()
     try:
-        service = Service(part(orders.config, orders.number, orders.workers, orders.shared), _member(orders))
+        service = bounded(part(orders.config, orders.number, orders.workers, orders.shared), _member(orders))
     except DaiError as error:
         print(f"dai: {error}", file=sys.stderr)
         return 2

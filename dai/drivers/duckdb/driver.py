@@ -47,6 +47,7 @@ from dai.errors import (
     NotAQueryError,
     ParameterError,
     StatementError,
+    of_memory,
 )
 from dai.plugins import close_to
 from dai.streams.cancellation import Cancellation
@@ -400,7 +401,7 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch
 def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
     try:
         yield
-    except (duckdb.Error, OSError, pa.ArrowException) as error:
+    except (duckdb.Error, OSError, MemoryError, pa.ArrowException) as error:
         _raise(error, sql, bound)
     except (OverflowError, UnicodeEncodeError) as error:
         raise ParameterError("A parameter does not fit any type of DuckDB.") from error
@@ -418,10 +419,13 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
             ) from error
         hint = "Name a file of DuckDB." if "not a valid DuckDB database" in text else None
         raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.", hint=hint) from error
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
+    if (refused := of_memory(error)) is not None:
+        raise refused from error
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text or "bad allocation" in text:
         raise LimitError(
             "This query needs more memory and temporary disk space than DuckDB may have.",
-            hint="Sort, join or group fewer rows or columns, or ask who runs the service for more (memory_bytes).",
+            hint="Sort, join or group fewer rows or columns, make shorter texts and lists, or ask who runs the service "
+            "for more (memory_bytes).",
         ) from error
     if isinstance(error, duckdb.PermissionException):
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error

@@ -13,7 +13,7 @@ from typing import Any
 
 from dai.config import Config
 from dai.drivers import Driver
-from dai.errors import CancelledError, DaiError, InternalError, LimitError
+from dai.errors import CancelledError, DaiError, InternalError, LimitError, of_memory
 from dai.formats import format_named
 from dai.perform.activity import Source
 from dai.perform.graph import EndPoint
@@ -95,7 +95,9 @@ class Execution:
             error = live.cancellation.cause or caught
         except Exception as caught:
             log.error("job failed", exc_info=caught, extra={"job": job.id})
-            error = InternalError("The service failed at this job; its log says more under the job's id.")
+            error = of_memory(caught) or InternalError(
+                "The service failed at this job; its log says more under the job's id."
+            )
         if error is not None and live.running is not None:
             error.with_commits(live.running.committed)
         live.request.error = error

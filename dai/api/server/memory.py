@@ -1,0 +1,63 @@
+"""How much memory a process of the service may have; decision 53 says why it is bounded so."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+
+SHARE = 0.9
+"""Of the memory of the machine, where nothing else is set: what asks for more would bring down everything."""
+STACKS_BYTES = 512 << 20
+"""Threads that are still to begin take addresses for their stacks (8 MiB each), and next to no memory."""
+RESERVE_BYTES, STEP_BYTES, TICK_SECONDS = 256 << 20, 12 << 20, 0.05
+ALLOCATORS = {"DUCKDB_JE_MALLOC_CONF": "retain:false"}
+"""The system counts addresses, and DuckDB's allocator would keep those of all memory that it ever had. It reads this
+when DuckDB is loaded, and answers are as fast."""
+
+
+def bound(most: int) -> None:
+    """From now on this process gets about ``most`` more bytes than it has (0: ``SHARE`` of the machine, or of its
+    control group). A statement that asks for more fails, and what runs beside it goes on."""
+    if sys.platform.startswith("linux"):
+        most = _mapped() + STACKS_BYTES + (most or int(machine() * SHARE))
+        threading.Thread(target=_watch, args=(most,), name="memory", daemon=True).start()
+
+
+def _watch(most: int) -> None:
+    """Who asks for much at once is refused first: the last ``RESERVE_BYTES`` are given out in small steps."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    before = 0
+    while True:
+        soft = min(most, max(most - RESERVE_BYTES, _mapped() + STEP_BYTES))
+        if soft != before:
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+            )
+            before = soft
+        time.sleep(TICK_SECONDS)
+
+
+def _mapped() -> int:
+    """Bytes of memory that can be written to."""
+    return int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
+
+
+def machine() -> int:
+    """Bytes of memory of the machine, or what the control groups of this process allow, if that is less."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    root = Path("/sys/fs/cgroup")
+    try:
+        own = root / Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
+    except OSError:
+        own = root
+    for group in (own, *own.parents, root):
+        for name in ("memory.max", "memory/memory.limit_in_bytes"):
+            try:
+                sizes.append(int((group / name).read_text()))
+            except (OSError, ValueError):  # not there, or "max"
+                continue
+    return min(sizes)

@@ -1,0 +1,95 @@
+"""A process of the service has so much memory: what asks for more is refused, and the next request is answered."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import psutil
+import pytest
+
+from dai.api.server.memory import STACKS_BYTES, machine
+from dai.config import parse
+from dai.errors import LimitError, of_memory
+from tests.processes import ServiceProcess, until
+
+MEMORY = 300_000_000
+UNCOUNTED = "select length(repeat('x', 1500000000) || 'y') as a"
+"""DuckDB does not count it: 3 GB where nothing bounds it."""
+pytestmark = pytest.mark.server
+
+
+def service(directory: Path, workers: int, kind: str = "duckdb") -> ServiceProcess:
+    duckdb.connect(directory / "data.duckdb").close()
+    plenty = "memory_bytes = 20_000_000_000"
+    return ServiceProcess(
+        directory,
+        {"lite": f"sqlite:///{directory / 'lite.db'}"},
+        {"memory_bytes": MEMORY},
+        workers=workers,
+        roles={"evaluator": plenty},
+        more=f"""
+            [resources.duck]
+            url = "duckdb:///{directory / "data.duckdb"}"
+            {plenty}
+            [federations.lab]
+            {plenty}
+            [[federations.lab.sources]]
+            alias = "duck"
+            resource = "duck"
+        """,
+        anew=True,
+    )
+
+
+def bound_of(process: psutil.Process) -> int:
+    limit = re.search(r"Max data size +(\d+)", Path(f"/proc/{process.pid}/limits").read_text())
+    return int(limit[1]) if limit else 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_query_takes_no_more_than_a_process_may_have(tmp_path: Path, workers: int) -> None:
+    with_service = service(tmp_path, workers)
+    try:
+        with with_service.start().client() as client:
+            processes = with_service.processes()
+            for each in processes[1:] or processes:
+                until(lambda each=each: MEMORY < bound_of(each) < MEMORY + STACKS_BYTES + (2 << 30))
+            for name in ("duck", "lab") * 2:
+                refused = client.post(f"/resources/{name}/query", json={"sql": UNCOUNTED})
+                assert refused.status_code == 422, refused.text
+                assert refused.json()["type"] == "limit-exceeded"
+                assert "memory_bytes" in refused.json()["hint"]
+                answer = client.post(f"/resources/{name}/query?format=csv", json={"sql": "select 1 as a"})
+                assert (answer.status_code, answer.text.split()) == (200, ["a", "1"])
+            assert all(each.is_running() for each in processes)
+    finally:
+        with_service.stop()
+
+
+def test_engines_have_a_share_of_it() -> None:
+    document = {
+        "limits": {"memory_bytes": MEMORY},
+        "resources": {"a": {"url": "duckdb://"}, "b": {"url": "duckdb://", "memory_bytes": 5}},
+        "federations": {"lab": {}},
+        "roles": {"evaluator": {}},
+    }
+    config = parse(document, environment={})
+    assert [each.memory_bytes for each in config.resources.values()] == [MEMORY // 4, 5]
+    assert [each.content for each in (config.federations["lab"], config.roles["evaluator"])] == [
+        {"memory_bytes": MEMORY // 2}
+    ] * 2
+    free = parse({**document, "limits": {}}, environment={})
+    assert free.resources["a"].memory_bytes == 0
+    assert free.federations["lab"].content == {}
+
+
+def test_by_itself_it_is_a_part_of_the_machines() -> None:
+    assert 0 < machine() <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_memory_that_is_refused_is_a_limit(error: Exception) -> None:
+    assert isinstance(of_memory(error), LimitError)
+    assert of_memory(RuntimeError("else")) is None
