@@ -26,6 +26,7 @@ from dai.api.workers.admission import SharedAdmission
 from dai.api.workers.member import HOME, Member
 from dai.api.workers.table import SharedTally
 from dai.config import Config
+from dai.drivers.connections.interrupts import stuck
 from dai.drivers.tables import TableInfo
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
@@ -198,6 +199,20 @@ class Service:
         self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
         self._reaper.start()
 
+    @property
+    def stuck(self) -> int:
+        """Statements that go on though they were stopped long ago."""
+        seconds = self.config.limits.stuck_seconds
+        return stuck(seconds) if seconds else 0
+
+    def _look_for_stuck(self, before: int) -> int:
+        now = self.stuck
+        if now > before:
+            log.error("statements cannot be stopped", extra={"statements": now})
+        if self.member is not None:
+            self.member.table.set("stuck", now)
+        return now
+
     def _tables(self, resource: str) -> Sequence[TableInfo]:
         return self.resources.named(resource).driver.tables()
 
@@ -227,9 +242,10 @@ class Service:
             self.member.peers.wake()
 
     def _reap(self) -> None:
-        jobs_due = 0.0
+        jobs_due, found = 0.0, 0
         while not self._stop.wait(REAP_SESSIONS):
             try:
+                found = self._look_for_stuck(found)
                 self.sessions.reap()
                 self.feeds.reap()
                 self.resources.tidy()

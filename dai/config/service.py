@@ -76,14 +76,14 @@ def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
     """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
-    ``resource_jobs`` and ``result_bytes``.
+    ``stuck_seconds``, ``resource_jobs`` and ``result_bytes``.
 
     A process may have ``memory_bytes`` (0: nine tenths of the machine's). ``concurrent`` requests run at once,
     ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
     ``job_queue`` more wait; of one resource ``resource_jobs`` run or wait. ``rows`` and ``bytes`` are those of one
     synchronous answer (before compression), or of all that one job keeps; streams that clients pull are not counted. A
-    synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue. The head of a
-    request must arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
+    synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue; a statement
+    that goes on ``stuck_seconds`` after it was stopped costs its process. The head of a request must arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a block, and pushes at most ``block_bytes`` a block; blocks
     wait in at most ``session_bytes`` of one session and ``sessions_bytes`` of all. What an activity decompresses has at
@@ -106,6 +106,7 @@ class LimitsConfig:
     rows: int = 0
     bytes: int = 0
     seconds: float = 3600.0
+    stuck_seconds: float = 60.0
     execution_seconds: float = 0.0
     receive_seconds: float = field(default=60.0, metadata=POSITIVE)
     document_bytes: int = field(default=4 << 20, metadata=POSITIVE)

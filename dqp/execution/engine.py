@@ -243,7 +243,7 @@ class _Run:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
-            with interruptible(self._cancellation, self._cursor.interrupt):
+            with interruptible(self._cancellation, self._cursor.interrupt, here=True):
                 yield
         except (duckdb.Error, OSError, RuntimeError, MemoryError, pa.ArrowException) as error:
             for each in self._inputs.values():

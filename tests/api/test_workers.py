@@ -437,7 +437,7 @@ def test_what_only_one_process_can_open_belongs_to_one(start: Start, tmp_path: P
 )
 def test_one_process_serves_what_only_one_can(start: Start, resources: dict[str, str], state: str, said: str) -> None:
     service = start(resources=resources)
-    assert len(service.processes()) == 1
+    assert len(service.processes()) == 2  # it has a supervisor
     assert said in service.log.read_text()
 
 

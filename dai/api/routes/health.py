@@ -100,6 +100,8 @@ async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
     resources = [value for name, value in checks.items() if name != "state"]
     ready = checks["state"] == "ok" and (not resources or "ok" in resources)
     told = {"state": checks["state"]} if service.identification.asks else checks
+    if service.stuck:
+        told["statements"] = "stuck"
     return JSONAnswer({"status": "ready" if ready else "not ready", "checks": told}, 200 if ready else 503)
 
 

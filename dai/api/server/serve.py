@@ -23,7 +23,7 @@ from dai.api.app import create_app
 from dai.api.monitoring.logs import configure
 from dai.api.server import memory
 from dai.api.server.protocol import protocol
-from dai.api.server.supervisor import Supervisor, possible_workers
+from dai.api.server.supervisor import Supervisor, ending_seconds, possible_workers
 from dai.api.server.tls import Certificate
 from dai.api.service import Service
 from dai.api.workers.member import Member
@@ -33,7 +33,6 @@ from dai.errors import ConfigurationError, DaiError
 from dai.replicas.rpc.server import Rules
 from dai.replicas.rpc.server import Server as RpcServer
 from dai.service.resources import Resource
-from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
 MOST_FILES = 1 << 16
@@ -154,11 +153,6 @@ class Process(_Server):
         await super().shutdown(sockets)
 
 
-def ending_seconds(config: Config) -> float:
-    """In which a process ends after it was told to."""
-    return math.ceil(config.service.grace) + 2 * SETTLE_SECONDS + 1
-
-
 def _end_process(seconds: float) -> None:
     time.sleep(seconds)
     log.warning("the process ends though threads still wait for a database")
@@ -207,7 +201,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
     workers = possible_workers(config)
-    if workers > 1:
+    if workers:
         return Supervisor(config, workers, listening).run(lambda: announce(url))
     os.environ.update(memory.ALLOCATORS)
     return run(Process(bounded(config), lambda: announce(url)), [listening])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import pickle
 import signal
@@ -38,6 +39,7 @@ RESTARTS_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 ACCEPT_AT_ONCE = 64
 RETRY_SECONDS = 0.01
+LOOK_SECONDS = 1.0
 READY = b"+"
 spawn = asyncio.create_subprocess_exec
 """How a worker is started, which tests do in a cheaper way."""
@@ -59,11 +61,17 @@ class Orders:
     """Where the worker writes READY once it answers requests."""
 
 
+def ending_seconds(config: Config) -> float:
+    """In which a process ends after it was told to."""
+    return math.ceil(config.service.grace) + 2 * SETTLE_SECONDS + 1
+
+
 def possible_workers(config: Config) -> int:
-    """How many workers the configuration allows; the log says why they are fewer than it asks for."""
-    workers = config.service.workers
+    """How many workers the configuration allows; the log says why they are fewer than it asks for. 0: the process
+    serves by itself, without a supervisor."""
+    workers, instead = config.service.workers, 0
     if workers == 1:
-        return 1
+        return 0
     state = make_url(config.service.state)
     why = None
     if not sys.platform.startswith("linux"):
@@ -74,12 +82,13 @@ def possible_workers(config: Config) -> int:
         why = "a replica location index is in the memory of one process"
     elif not shared_resources(config, workers):
         single = [name for name, each in config.resources.items() if one_process(each)]
+        instead = 1
         names = ", ".join(sorted([*single, *config.federations, *config.roles]))
         why = f"only one process can have the resources ({names})" if names else "pool_size is less than the workers"
     if why is None:
         return workers
     log.warning("one process serves, not several", extra={"workers": workers, "why": why})
-    return 1
+    return instead
 
 
 class Supervisor:
@@ -95,6 +104,8 @@ class Supervisor:
         self._announced = False
         self._stopping = asyncio.Event()
         self._ready: set[int] = set()
+        self._ending: set[int] = set()
+        """Workers that were told to end, because they have a statement that cannot be stopped."""
         self._status = 0
 
     def run(self, announce: Callable[[], None]) -> int:
@@ -119,14 +130,34 @@ class Supervisor:
         self._listening.setblocking(False)
         places = [asyncio.ensure_future(self._keep(number, announce)) for number in range(self._workers)]
         stopped = asyncio.ensure_future(self._stopping.wait())
+        looking = asyncio.ensure_future(self._look_for_stuck())
         try:
             await asyncio.wait([stopped, *places], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            looking.cancel()
             self._stopping.set()
             loop.remove_reader(self._listening)
             self._listening.close()
             await self._stop()
             await asyncio.gather(*places)
+
+    async def _look_for_stuck(self) -> None:
+        """Has a worker replaced that has a statement which cannot be stopped."""
+        seconds = ending_seconds(self._config)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            stuck = self._table.column("stuck")
+            for number in [each for each in self._ready - self._ending if stuck[each]]:
+                process = self._processes[number]
+                log.error("a worker has statements that cannot be stopped and ends", extra={"worker": number})
+                self._ending.add(number)
+                for after, end in ((0.0, process.terminate), (seconds + SETTLE_SECONDS, process.kill)):
+                    asyncio.get_running_loop().call_later(after, self._end, number, process, end)
+
+    def _end(self, number: int, process: asyncio.subprocess.Process, end: Callable[[], None]) -> None:
+        if self._processes.get(number) is process:
+            with suppress(ProcessLookupError):
+                end()
 
     def _reload(self) -> None:
         """The workers read their certificate again."""
@@ -155,6 +186,7 @@ class Supervisor:
             del self._processes[number]
             was_ready = number in self._ready
             self._ready.discard(number)
+            self._ending.discard(number)
             if self._stopping.is_set():
                 return
             if not was_ready and not deaths:
@@ -224,7 +256,7 @@ class Supervisor:
 
     def _accept(self) -> None:
         for _ in range(ACCEPT_AT_ONCE):
-            if not self._ready:
+            if not self._ready - self._ending:
                 asyncio.get_running_loop().remove_reader(self._listening)
                 return
             try:
@@ -243,7 +275,7 @@ class Supervisor:
             open_now, accepted = self._table.column("connections"), self._table.column("accepted")
             self._turn += 1
             fewest = sorted(
-                self._ready,
+                self._ready - self._ending,
                 key=lambda each: (
                     open_now[each] + self._handed[each] - accepted[each],
                     (each - self._turn) % self._workers,

@@ -22,11 +22,12 @@ COLUMNS = (
     *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
     "in_a_row",
     *("jobs", "jobs_running", "sessions", "stream_bytes", "result_bytes", "feeds", "feed_bytes"),
-    *("connections", "accepted"),
+    *("connections", "accepted", "stuck"),
 )
 """Of requests (``admission``): how many are at work and wait, since when the first of them waits, until when places are
 kept for small ones; in the first row, how many small ones went in a row. Of tallies. ``accepted``: connections that
-the supervisor handed over and the worker has taken, since the service began."""
+the supervisor handed over and the worker has taken, since the service began. ``stuck``: statements that cannot be
+stopped."""
 _PLACES = {name: number for number, name in enumerate(COLUMNS)}
 
 

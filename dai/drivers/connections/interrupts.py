@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dai.streams.cancellation import Cancellation
 
 AGAIN_SECONDS = 0.05
+_going_on: dict[threading.Event, float] = {}
+"""Statements that this process computes and that were interrupted, and when."""
+
+
+def stuck(seconds: float) -> int:
+    """How many statements this process computes that go on so many seconds after they were interrupted."""
+    before = time.monotonic() - seconds
+    return sum(since <= before for since in list(_going_on.values()))
 
 
 @contextmanager
-def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -> Iterator[None]:
+def interruptible(cancellation: Cancellation, interrupt: Callable[[], object], *, here: bool = False) -> Iterator[None]:
     """Inside the block, cancelling calls ``interrupt`` again and again until the block is left.
 
     Once is not enough: every database forgets an interrupt that comes just before its statement begins. No call of
     ``interrupt`` outlives the block, so none hits a later statement of the same connection. An exception that leaves
-    the block of cancelled work becomes the cause of the cancellation.
+    the block of cancelled work becomes the cause of the cancellation. ``here``: the database computes in this process.
     """
     repeating: list[tuple[threading.Thread, threading.Event]] = []
 
@@ -30,6 +39,8 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -
 
     def begin() -> None:
         done = threading.Event()
+        if here:
+            _going_on[done] = time.monotonic()
         thread = threading.Thread(target=repeat, args=(done,), name="interrupt", daemon=True)
         repeating.append((thread, done))
         thread.start()
@@ -47,4 +58,5 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -
         for thread, done in repeating:
             done.set()
             thread.join()
+            _going_on.pop(done, None)
     cancellation.check()

@@ -244,7 +244,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
-        with _translated(sql, bound), interruptible(cancellation, connection.interrupt):
+        with _translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
             statements = connection.extract_statements(bound.sql)
             if len(statements) != 1 or statements[0].type not in _QUERIES:
                 raise NotAQueryError(
@@ -263,7 +263,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         def read() -> pa.RecordBatch | None:
             nonlocal broken
             broken = True
-            with _translated(sql, bound), interruptible(cancellation, connection.interrupt):
+            with _translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
                 batch = next(reader, None)
             broken = False
             return batch
@@ -314,7 +314,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         self.finish()
         bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", SYNTAX)
-        with _translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt):
+        with _translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt, here=True):
             statements = self.connection.extract_statements(bound.sql)
             if len(statements) != 1:
                 raise StatementError("Send one statement at a time.", sql=sql)
@@ -334,7 +334,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
 
     def insert(self, statement: str, rows: pa.Table) -> int:
         self.finish()
-        with _translated(statement), interruptible(self._cancellation, self.connection.interrupt):
+        with _translated(statement), interruptible(self._cancellation, self.connection.interrupt, here=True):
             self.connection.register("dai_load", rows)
             try:
                 self.connection.execute(statement)

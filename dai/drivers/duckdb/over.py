@@ -107,7 +107,7 @@ class _Run:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
-            with interruptible(self._cancellation, lambda: self._connection.interrupt()):
+            with interruptible(self._cancellation, lambda: self._connection.interrupt(), here=True):
                 yield
         except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
             for each in self._inputs.values():

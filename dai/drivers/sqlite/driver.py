@@ -248,12 +248,15 @@ class SQLite(PooledDriver[Connection]):
         def fetch(rows: int) -> list[tuple[Any, ...]]:
             nonlocal failed
             failed = True
-            with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt):
+            with (
+                translated(connection, self._path, sql),
+                interruptible(cancellation, connection.raw.interrupt, here=True),
+            ):
                 batch = cursor.fetchmany(rows)
             failed = False
             return batch
 
-        with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt):
+        with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt, here=True):
             _check_names(connection, text, bound)
             declared = _declared(connection, query)
             cursor.execute(text, bound)
@@ -320,7 +323,7 @@ class _Session(PooledSession[Connection]):
         raw = self.connection.raw
         with (
             translated(self.connection, self._driver._path, sql),
-            interruptible(self._cancellation, raw.interrupt),
+            interruptible(self._cancellation, raw.interrupt, here=True),
             contextlib.closing(raw.cursor()) as cursor,
         ):
             run(cursor)
