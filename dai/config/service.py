@@ -83,7 +83,8 @@ class LimitsConfig:
     ``job_queue`` more wait; of one resource ``resource_jobs`` run or wait. ``rows`` and ``bytes`` are those of one
     synchronous answer (before compression), or of all that one job keeps; streams that clients pull are not counted. A
     synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue; a statement
-    that goes on ``stuck_seconds`` after it was stopped costs its process. The head of a request must arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
+    that goes on ``stuck_seconds`` after it was stopped costs its process. The head of a request must
+    arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a block, and pushes at most ``block_bytes`` a block; blocks
     wait in at most ``session_bytes`` of one session and ``sessions_bytes`` of all. What an activity decompresses has at
