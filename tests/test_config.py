@@ -193,6 +193,7 @@ def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> 
     may_be_zero = {
         "port",
         "memory_bytes",
+        "stuck_seconds",
         "grace",
         "pool_wait",
         "connect_wait",
