@@ -1,13 +1,14 @@
 """WebRowSet to batches by whole buffers, as long as the text is what ``webrowset_encode`` writes.
 
-Where a "less than" stands, a tag begins; their number says where the values would be if the text were ours. The
-encoder then writes these values again: only where that gives the same bytes is the text ours. Otherwise lxml takes over
-from the row it is in. So nothing is guessed: a text is either exactly canonical or read by a real parser.
+Where a "less than" stands, a tag begins; their number says where the values would be if the text were ours. Only where
+everything between these values is what the encoder writes there, byte by byte, is the text ours. Otherwise lxml takes
+over from the row it is in. So nothing is guessed: a text is either exactly canonical or read by a real parser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dai.formats.blocks import byte_view, closing, no_columns
-from dai.formats.rows import concatenated
 from dai.formats.webrowset.encode import BETWEEN, CLOSE, DATA, DECLARATION, EMPTY_ROW, NULL, OPEN, REFERENCES, TAIL
 from dai.formats.webrowset.reader import Reader, batch_of
+from dai.formats.webrowset.types import Column
 from dai.streams.stream import Stream
 
-_OPEN, _CLOSE, _EMPTY, _NULL = (each.encode() for each in (OPEN, CLOSE, EMPTY_ROW, NULL))
+_OPEN, _BETWEEN, _CLOSE, _EMPTY, _NULL = (each.encode() for each in (OPEN, BETWEEN, CLOSE, EMPTY_ROW, NULL))
+_ROW_MARK = 2
+"""The first byte that tells the begin of a row from other tags."""
 _VALUE, _ROW_END, _LESS = b"<columnValue>", b"</currentRow>\n", ord("<")
 _AMPERSAND_MARK = "\x1c"
 _REFERENCES = (
@@ -30,10 +33,12 @@ _REFERENCES = (
 )  # fmt: skip
 """An ampersand is put back last, so that it begins no reference."""
 _FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 19
-"""Text is decoded when there is so much of it, at first as soon as there is a row."""
-_HEAD_BYTES = 1 << 24
+"""Text is decoded when there is so much of it, at first as soon as there is a row, then as often as it is a fourth of
+what came before: while it is decoded more comes, and behind its end little is left to do."""
+_HEAD_BYTES, _KEPT_BYTES = 1 << 24, 1 << 16
 _ROW_BYTES = 1 << 26
-"""A head or a row longer than this is left to the parser, which has limits of its own."""
+"""A head or a row longer than this is left to the parser, which has limits of its own. What small heads say is kept:
+results of one query begin alike."""
 
 
 def decoded(chunks: Iterable[bytes]) -> Stream:
@@ -50,10 +55,12 @@ def _decoded(chunks: Iterable[bytes], by_parser: bool) -> Stream:
     close = closing(chunks)
     try:
         source = _sliced(chunks)
-        reader = Reader()
         head, rest = (b"", b"") if by_parser else _head(source)
+        described = (_described if len(head) <= _KEPT_BYTES else _described.__wrapped__)(head) if head else None
+        if described is not None:
+            return Stream(described[1], _canonical(head, *described, source, rest), close)
+        reader = Reader()
         reader.feed(head)
-        canonical = bool(head) and reader.in_data
         while not reader.in_data:
             if not rest and (chunk := next(source, None)) is not None:
                 rest = chunk
@@ -61,8 +68,7 @@ def _decoded(chunks: Iterable[bytes], by_parser: bool) -> Stream:
                 reader.close()
             reader.feed(rest)
             rest = b""
-        batches = _canonical(reader, source, rest) if canonical else _parsed(reader, source, rest)
-        return Stream(reader.schema, batches, close)
+        return Stream(reader.schema, _parsed(reader, source, rest), close)
     except BaseException:
         close()
         raise
@@ -94,6 +100,14 @@ def _head(source: Iterator[bytes]) -> tuple[bytes, bytes]:
     return b"", data
 
 
+@lru_cache(64)
+def _described(head: bytes) -> tuple[list[Column], pa.Schema] | None:
+    """The columns of a document with that head; None where it is none."""
+    reader = Reader()
+    reader.feed(head)
+    return (reader.columns, reader.schema) if reader.in_data else None
+
+
 def _parsed(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa.RecordBatch]:
     reader.feed(rest)
     yield from reader.batches()
@@ -104,8 +118,10 @@ def _parsed(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa
     yield from reader.batches(at_end=True)
 
 
-def _canonical(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa.RecordBatch]:
-    rows, wanted = 0, 1
+def _canonical(
+    head: bytes, columns: list[Column], schema: pa.Schema, source: Iterator[bytes], rest: bytes
+) -> Iterator[pa.RecordBatch]:
+    rows, done, wanted = 0, 0, 1
     pieces, size, at_end = [rest], len(rest), False
     while True:
         while size < wanted:
@@ -117,13 +133,13 @@ def _canonical(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator
         data = b"".join(pieces)
         end = data.rfind(_ROW_END) + len(_ROW_END)
         if end >= len(_ROW_END):
-            batch = _batch(data[:end], reader, rows + 1)
+            batch = _batch(data[:end], columns, schema, rows + 1)
             if batch is None:
                 break
             rows += batch.num_rows
             yield batch
-            data = data[end:]
-            wanted = min(max(_FIRST_BYTES, 2 * wanted), _MOST_BYTES)
+            data, done = data[end:], done + end
+            wanted = min(max(_FIRST_BYTES, done // 4), _MOST_BYTES)
         elif _is_foreign(data) or len(data) > _ROW_BYTES:
             break
         else:
@@ -133,6 +149,8 @@ def _canonical(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator
         pieces, size = [data], len(data)
     if data == TAIL and at_end:
         return
+    reader = Reader()
+    reader.feed(head)
     reader.skip(rows)
     yield from _parsed(reader, source, data)
 
@@ -146,15 +164,12 @@ def _is_foreign(data: bytes) -> bool:
     return True
 
 
-def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None:
-    """The rows of ``data``, or None where it is not exactly canonical: where its values, written again, are another
-    text."""
-    count = len(reader.columns)
+def _batch(data: bytes, columns: list[Column], schema: pa.Schema, first_row: int) -> pa.RecordBatch | None:
+    """The rows of ``data``, or None where it is not exactly canonical."""
+    count = len(columns)
     if not count:
         rows = len(data) // len(_EMPTY)
-        return no_columns(rows, reader.schema) if data == _EMPTY * rows else None
-    if not data.endswith(_CLOSE):
-        return None
+        return no_columns(rows, schema) if data == _EMPTY * rows else None
     text = np.frombuffer(data, np.uint8)
     tags = np.flatnonzero(text == _LESS)
     null = text[tags + 1] == _NULL[1]
@@ -163,10 +178,12 @@ def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None
         tags = tags[~null]
     tags_a_row = 2 + 2 * count
     rows, left = divmod(len(tags), tags_a_row)
-    begins = tags.reshape(-1, tags_a_row)[:, 1:-1:2] + len(_VALUE) if not left else tags
-    ends = tags.reshape(-1, tags_a_row)[:, 2::2] if not left else tags
-    if left or (begins > ends).any() or not _is_text(data, text, rows, len(null)):
+    if left:
         return None
+    grid = tags.reshape(-1, tags_a_row)
+    if not (_is_markup(data, text, grid, count) and _is_text(data, text, rows, len(null))):
+        return None
+    begins, ends = grid[:, 1:-1:2] + len(_VALUE), grid[:, 2::2]
     # Every second string of these arrays is a value, the others are what stands between them.
     every_second = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))
     values = []
@@ -175,8 +192,6 @@ def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None
         offsets[::2], offsets[1::2] = begins[:, column], ends[:, column]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         values.append(pa.Array.from_buffers(pa.string(), 2 * rows - 1, buffers).take(every_second))
-    if not _writes(values, data):
-        return None
     if nulls:
         values = [_with_nulls(each) for each in values]
         if sum(each.null_count for each in values) != nulls:
@@ -184,14 +199,21 @@ def _batch(data: bytes, reader: Reader, first_row: int) -> pa.RecordBatch | None
     unescaped = [_unescaped(each) for each in values]
     if any(each is None for each in unescaped):
         return None
-    return batch_of(unescaped, reader.columns, reader.schema, first_row)
+    return batch_of(unescaped, columns, schema, first_row)
 
 
-def _writes(values: list[pa.StringArray], data: bytes) -> bool:
-    """Whether the encoder makes ``data`` of these texts."""
-    parts = [each for value in values for each in (BETWEEN, value)]
-    written = concatenated([OPEN, *parts[1:], CLOSE], NULL)
-    return len(byte_view(written)) == len(data) and written.buffers()[2].slice(0, len(data)).equals(pa.py_buffer(data))
+def _is_markup(data: bytes, text: NDArray[np.uint8], tags: NDArray[np.int64], columns: int) -> bool:
+    """Whether each tag in ``data`` (a row of ``tags`` begin there for each row) belongs to what the encoder writes
+    before, between and behind values. As many as there are belong to those found, so none is left over; where a row
+    begins at the first of its tags, each has as many values as there are ``columns``."""
+    rows = len(tags)
+    return (
+        data.startswith(_OPEN)
+        and data.endswith(_CLOSE)
+        and data.count(_CLOSE + _OPEN) == rows - 1
+        and data.count(_BETWEEN) == rows * (columns - 1)
+        and bool((text[tags[:, 0] + _ROW_MARK] == _OPEN[_ROW_MARK]).all())
+    )
 
 
 def _with_nulls(value: pa.StringArray) -> pa.StringArray:
