@@ -5,7 +5,8 @@ A frame is a head and a payload. Numbers are little-endian::
     bytes   what
     4       "DAIB"
     1       version, 1
-    1       1: the payload is compressed; 0: it is not; 2: this is no block, but says what was lost
+    1       1: the payload is compressed; 0: it is not; 2: this is no block, but says what was lost; 3: nor is this, but
+            ends an answer
     2       bytes of the session's id
     32      the context: SHA-256 of the static part
     8       number of the block in its stream
@@ -19,7 +20,8 @@ A frame is a head and a payload. Numbers are little-endian::
 A compressed payload is one zstd frame with the static part as its dictionary (``zstd -D``). No frame needs another one,
 so a reader may begin anywhere. Context, payload and the ``tail`` of the format, one after the other, are a document.
 A follower of a feed that has lost blocks is told so by a frame without a payload: its number is that of the first one,
-its rows are how many there were (0: none, the connection lives).
+its rows are how many there were (0: none, the connection lives). An answer that flows (``Asked.flow``) ends with a
+frame whose number is that of the next block; its rows are 1 where there is none, because the stream has ended.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/vnd.dai.blocks"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAGIC, _VERSION = b"DAIB", 1
-_LOST = 2
+_LOST, _END = 2, 3
 _HEAD = struct.Struct("<4sBBH32sQIII")
 _CHECK = struct.Struct("<I")
+_BEGIN = _HEAD.size + _CHECK.size
 _LEVEL, _FAST_LEVEL, LARGE = 7, 1, 1 << 16
 """Of zstd: on blocks of 100 rows the level 7 needs 50 µs and gives a tenth less than the fastest; for payloads that are
 LARGE that would be too long."""
@@ -79,6 +82,8 @@ class Frame:
     compressed: bool = False
     lost: bool = False
     """No block: so many as it has ``rows`` are not there any more, from ``number`` on."""
+    end: bool = False
+    """No block: an answer has none after those before; ``rows``: nor has the stream."""
 
     def __bytes__(self) -> bytes:
         return b"".join(self.parts())
@@ -88,7 +93,8 @@ class Frame:
         session = self.session.encode()
         numbers = self.number, self.rows, memoryview(self.payload).nbytes, self.static
         context = bytes.fromhex(self.context)
-        head = _HEAD.pack(_MAGIC, _VERSION, _LOST if self.lost else self.compressed, len(session), context, *numbers)
+        kind = _LOST if self.lost else _END if self.end else int(self.compressed)
+        head = _HEAD.pack(_MAGIC, _VERSION, kind, len(session), context, *numbers)
         return head, _CHECK.pack(_checksum(head, session, self.payload)), session, self.payload
 
 
@@ -116,7 +122,7 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
     view = memoryview(data).cast("B")
     at = 0
     while at < view.nbytes:
-        begin = at + _HEAD.size + _CHECK.size
+        begin = at + _BEGIN
         if begin > view.nbytes:
             raise TruncatedError("The body ends in the middle of a block's head.")
         head = view[at : at + _HEAD.size]
@@ -129,13 +135,13 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         session, payload = view[begin : begin + length], view[begin + length : at]
         if _CHECK.unpack_from(view, begin - _CHECK.size)[0] != _checksum(head, session, payload):
             raise DataError(f"Block {number} was damaged on its way: its checksum is another.")
-        if kind > _LOST or static > size or (static and kind) or (kind == _LOST and size):
+        if kind > _END or static > size or (static and kind) or (kind >= _LOST and size):
             raise DataError(f"The head of block {number} contradicts itself.")
         try:
             name = bytes(session).decode()
         except UnicodeDecodeError as error:
             raise DataError(f"Block {number} has no readable session.") from error
-        yield Frame(context.hex(), name, number, rows, payload, static, kind == 1, kind == _LOST)
+        yield Frame(context.hex(), name, number, rows, payload, static, kind == 1, kind == _LOST, kind == _END)
 
 
 def pushed(block: Block, number: int, static: bytes) -> bytes | None:
@@ -156,7 +162,7 @@ def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[lis
         known.learn(context_of(static), static)
     payloads: list[tuple[bytes, int]] = []
     for at, frame in enumerate(read(body), number):
-        if frame.number != at or frame.lost:
+        if frame.number != at or frame.lost or frame.end:
             raise DataError(f"Block {at} was announced, and a frame of block {frame.number} came.")
         try:
             payload = bytes(known.tuples(frame))
@@ -175,25 +181,32 @@ def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[lis
 
 
 class Arriving:
-    """Frames of bytes that arrive in pieces."""
+    """Frames of bytes that arrive in pieces. Bytes are joined once, and only those of a frame that came in several."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        self._parts: list[bytes | memoryview] = []
+        self._have, self._wanted = 0, _BEGIN
 
     def add(self, piece: bytes | memoryview) -> Iterator[Frame]:
         """Those that are complete with this piece. Raises as ``read`` does."""
-        self._bytes += piece
-        begin, end = _HEAD.size + _CHECK.size, 0
-        while len(self._bytes) - end >= begin:
-            _, _, _, length, _, _, _, size, _ = _HEAD.unpack_from(self._bytes, end)
-            if self._bytes[end : end + len(_MAGIC)] == _MAGIC and end + begin + length + size > len(self._bytes):
+        self._parts.append(piece)
+        self._have += len(piece)
+        if self._have < self._wanted:
+            return
+        view = memoryview(piece if len(self._parts) == 1 else b"".join(self._parts))
+        end, self._wanted = 0, _BEGIN
+        while len(view) - end >= _BEGIN:
+            magic, _, _, length, _, _, _, size, _ = _HEAD.unpack_from(view, end)
+            if magic == _MAGIC and _BEGIN + length + size > len(view) - end:
+                self._wanted = _BEGIN + length + size
                 break
-            yield from read(bytes(self._bytes[end : (end := end + begin + length + size)]))
-        del self._bytes[:end]
+            yield from read(view[end : (end := end + _BEGIN + length + size)])
+        self._have = len(view) - end
+        self._parts = [view[end:]] if self._have else []
 
     def finish(self) -> None:
         """TruncatedError where a part of a frame is left."""
-        if self._bytes:
+        if self._have:
             raise TruncatedError("The body ends in the middle of a block.")
 
 
@@ -263,15 +276,18 @@ class KnownContexts:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How a reader wants its frames: the ``context`` that it has, and whether ``compressed``."""
+    """How a reader wants its frames: the ``context`` that it has, and whether ``compressed``; ``flow``: as the blocks
+    are made, until a frame ends the answer."""
 
     context: str | None = None
     compressed: bool = False
+    flow: bool = False
 
     def __str__(self) -> str:
         """For an Accept header."""
         context = f";context={self.context}" if self.context else ""
-        return MEDIA_TYPE + context + (";compression=zstd" if self.compressed else "")
+        compression = ";compression=zstd" if self.compressed else ""
+        return f"{MEDIA_TYPE}{context}{compression}{';flow=true' if self.flow else ''}"
 
 
 @lru_cache(1024)
@@ -286,7 +302,8 @@ def asked(accept: str) -> tuple[Asked, float] | None:
             values = {name.strip(): text.strip() for name, _, text in (each.partition("=") for each in parameters)}
             context = values.get("context", "")
             held = context if SHA256.fullmatch(context) else None
-            return Asked(held, values.get("compression") == "zstd"), quality(parameters)
+            flow = values.get("flow") == "true"
+            return Asked(held, values.get("compression") == "zstd", flow), quality(parameters)
     return None
 
 

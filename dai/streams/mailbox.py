@@ -351,14 +351,28 @@ class Mailbox:
             return [], True
         if first is END:
             return [], False
+        return self._there([first], number, count, size)
+
+    def peek(self, number: int, count: int, size: float) -> tuple[list[Block], bool]:
+        """As ``poll_many``, of blocks whose first need not be there yet and may not be too large either. Acknowledges
+        nothing, and tells of no failure."""
+        return self._there([], number, count, size)
+
+    def _there(self, blocks: list[Block], number: int, count: int, size: float) -> tuple[list[Block], bool]:
+        """``blocks`` from ``number`` on and those behind them."""
         with self._changed:
-            blocks, total = [first], len(first)
+            total = sum(map(len, blocks))
             while len(blocks) < count and (block := self._blocks.get(number + len(blocks))) is not None:
                 total += len(block)
                 if total > size:
                     return blocks, False
                 blocks.append(block)
             return blocks, len(blocks) < count and total < size and not self.ended and not self._full()
+
+    def bytes_before(self, number: int) -> int:
+        """Of the blocks that are held and have smaller numbers."""
+        with self._changed:
+            return sum(len(block) for at, block in self._blocks.items() if at < number)
 
     def has(self, number: int, count: int, size: float) -> bool:
         """Whether ``poll_many`` may give no reason to wait; next to nothing to ask."""

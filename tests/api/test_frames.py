@@ -5,21 +5,26 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
+from itertools import cycle
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
+from starlette.types import Receive, Scope, Send
 
 import dai
+from dai.api.blocks.flowing import Flowing
 from dai.api.server.serve import Background
 from dai.client import Resource
 from dai.client.streams import pull
-from dai.errors import DaiError, DatabaseUnavailableError, DataError
-from dai.formats import format_named
-from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, context_of, format_of, read
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, TruncatedError
+from dai.formats import format_named, recognised
+from dai.formats.frames import MEDIA_TYPE, Arriving, Asked, Frame, KnownContexts, context_of, format_of, read
 from dai.service.contexts.contexts import Contexts
+from dai.streams.mailbox import Mailbox
 from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, statement, streamed
 from tests.processes import until
 
@@ -303,22 +308,186 @@ def test_the_client_reads_frames_by_itself(
 def test_behind_a_full_answer_the_next_one_is_on_its_way(
     book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ahead: list[int] = []
+    ask = pull.Pull._ask
+
+    def asked(pulling: pull.Pull, behind: int) -> Any:
+        reply = ask(pulling, behind)
+        if behind:
+            ahead.append(behind)
+            # what is being decoded is not acknowledged by that
+            address = f"{pulling._path}/blocks/{pulling.next - behind}?behind={behind}"
+            with book_resource.service.transport.send("GET", address).body as body:
+                assert body.read_all()
+        return reply
+
     monkeypatch.setattr(pull, "REQUEST_BYTES", 2000)
+    monkeypatch.setattr(pull.Pull, "_ask", asked)
     with book_resource.session() as session:
         book_resource.perform(document, session=session.id, blocksize=10).check()
+        assert session.pull("out").result().arrow().column("i").to_pylist() == list(range(250))
+    assert ahead
+
+
+FLOW = Asked(flow=True)
+
+
+class Paused:
+    """Producers of streams wait before the block of that number until they may ``go`` on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        self.go, wait_for_room = Event(), Mailbox._wait_for_room
+
+        def waited(mailbox: Mailbox, *arguments: Any) -> bool:
+            room = wait_for_room(mailbox, *arguments)
+            assert mailbox.expected != number or self.go.wait(60)
+            return room
+
+        monkeypatch.setattr(Mailbox, "_wait_for_room", waited)
+
+
+def flowing(
+    client: httpx.Client,
+    stream: Stream,
+    number: int = 0,
+    query: str = "wait=30&count=100",
+    asked: Asked = FLOW,
+) -> Iterator[Frame]:
+    """The frames of an answer, each as it comes."""
+    path = f"/sessions/{stream.session}/streams/out/blocks/{number}?{query}"
+    arriving = Arriving()
+    with client.stream("GET", path, headers={"Accept": f"{asked}, */*;q=0.5"}) as answer:
+        if answer.status_code == 204:
+            return
+        assert (answer.status_code, answer.headers["content-type"]) == (200, f"{MEDIA_TYPE};flow=true")
+        for piece in answer.iter_raw():
+            yield from arriving.add(piece)
+    arriving.finish()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW, PAYLOAD])
+def test_frames_flow_while_blocks_are_made(
+    anybody: httpx.Client, document: str, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = Paused(monkeypatch, 2)
+    stream, contexts = Stream(anybody, document), KnownContexts()
+    coming = flowing(anybody, stream, asked=Asked("0" * 64, compressed, flow=True))
+    received = [next(coming), next(coming)]
+    paused.go.set()
+    *rest, end = coming
+    received += rest
+    expected = [(0, True, False), (1, False, compressed), (2, False, compressed)]
+    assert [(each.number, each.static > 0, each.compressed) for each in received] == expected
+    assert (end.end, end.number, end.rows, end.session) == (True, 3, 1, stream.session)
+    documents = [contexts.document(each) for each in received]
+    tables = [format_named(recognised(each)).decode([each]).table() for each in documents]
+    assert pa.concat_tables(tables).column("i").to_pylist() == list(range(250))
+    # none of them is acknowledged before the next request
+    assert [each.number for each in flowing(anybody, stream, 1)] == [1, 2, 3]
+    assert stream.pull(0).status_code == 410
+    assert stream.pull(3).status_code == 204
+
+
+@pytest.mark.parametrize(("query", "most"), [("size=1", 1), ("size=25000&count=9", 2), ("count=3", 3)])
+def test_an_answer_that_flows_has_its_bounds(anybody: httpx.Client, query: str, most: int) -> None:
+    stream = Stream(anybody, streamed("select i, s from numbers where i < 950"))
+    numbers: list[int] = []
+    while received := list(flowing(anybody, stream, len(numbers), f"wait=30&{query}")):
+        *blocks, end = received
+        numbers += [each.number for each in blocks]
+        assert (1 <= len(blocks) <= most, end.end, end.number) == (True, True, len(numbers))
+        if end.rows:
+            break
+    assert numbers == list(range(10))
+
+
+def test_what_failed_is_told_behind_an_answer_that_flows(anybody: httpx.Client) -> None:
+    stream, number = Stream(anybody, streamed(FAILS_LATE)), 0
+    path = f"/sessions/{stream.session}/streams/out/blocks"
+    while (answer := anybody.get(f"{path}/{number}?wait=30")).status_code == 200:
+        *received, end = flowing(anybody, stream, number)
+        assert [each.number for each in received] == list(range(number, number + len(received)))
+        number += len(received)
+        assert (end.end, end.rows, end.number) == (True, 0, number)
+    assert (answer.status_code, "overflow" in answer.json()["detail"], number > 100) == (400, True, True)
+
+
+@pytest.mark.parametrize(("wait", "flowed"), [(0, 60.0), (30, 0.2)])
+def test_an_answer_ends_where_no_block_comes_in_time(
+    anybody: httpx.Client, wait: int, flowed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dai.api.blocks.flowing.FLOWED_SECONDS", flowed)
+    paused = Paused(monkeypatch, 1)
+    stream = Stream(anybody, streamed(SQL))
+    until(lambda: stream.described().get("next") == 1)
+    first, end = flowing(anybody, stream, query=f"wait={wait}&count=2")
+    assert (first.number, end.end, end.number, end.rows) == (0, True, 1, 0)
+    paused.go.set()
+    assert [each.number for each in flowing(anybody, stream, 1)] == [1, 2, 3]
+
+
+def test_what_has_no_frames_does_not_flow(anybody: httpx.Client) -> None:
+    answer = Stream(anybody, CSV).pull(0, f"{Asked(flow=True)}, */*;q=0.5", count=3)
+    assert (answer.headers["content-type"], answer.headers["x-dai-blocks"]) == ("text/csv", "3")
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW])
+@pytest.mark.parametrize("bytes_before", [0, 1, 70, 1_000, 20_000])
+def test_what_did_not_arrive_of_an_answer_is_asked_for_again(
+    book_resource: Resource, document: str, bytes_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each second answer breaks off behind so many bytes."""
+
+    async def cut(response: Flowing, scope: Scope, receive: Receive, send: Send) -> None:
+        sent = 0
+
+        async def some(message: Any) -> None:
+            nonlocal sent
+            body = message.get("body", b"")
+            if cuts and sent + len(body) > bytes_before:
+                await send({**message, "body": bytes(body[: bytes_before - sent]), "more_body": True})
+                raise TruncatedError("The connection is cut.")
+            sent += len(body)
+            await send(message)
+
+        cuts = next(cutting)
+        await call(response, scope, receive, some)
+
+    call, cutting = Flowing.__call__, cycle([True, False])
+    monkeypatch.setattr(Flowing, "__call__", cut)
+    monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
+    with book_resource.session() as session:
+        session.perform(document, blocksize=10)
         pulling = session.pull("out")
-        batches = iter(pulling.result())
-        numbers = next(batches).column("i").to_pylist()
-        ahead = pulling._ahead
-        assert ahead is not None
-        assert ahead.result().blocks
-        # what is being decoded is not acknowledged by that
-        address = f"{session.stream_path('out')}/blocks/{pulling.next - 1}"
-        with book_resource.service.transport.send("GET", address).body as body:
-            assert body.read_all()
-        for batch in batches:
-            numbers += batch.column("i").to_pylist()
-        assert numbers == list(range(250))
+        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
+        assert pulling.next == 25
+
+
+def test_an_answer_that_always_breaks_off_is_a_failure(
+    book_resource: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any, **__: Any) -> bytes:
+        raise TruncatedError("The connection is cut.")
+
+    monkeypatch.setattr("dai.api.blocks.flowing.framed_blocks", broken)
+    with book_resource.session() as session:
+        session.perform(streamed(SQL))
+        with pytest.raises(TruncatedError):
+            session.pull("out").result().arrow()
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW, PAYLOAD])
+def test_a_service_from_before_that_knows_no_flow(
+    book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dai.api.routes.streams.wants_flow", lambda *_: False)
+    monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
+    with book_resource.session() as session:
+        session.perform(document, blocksize=10)
+        pulling = session.pull("out")
+        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
+        assert pulling.next == 25
 
 
 def test_the_client_pulls_documents_where_it_is_told_how_many(book_resource: Resource) -> None:

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+import dai
 from dai.api.workers.admission import SharedAdmission
 from dai.api.workers.peers import ACCEPTED, MOVED, Inbox, Peers
 from dai.api.workers.table import Table
@@ -105,6 +106,15 @@ def test_a_stream_is_pulled_through_either_worker(clients: Clients, worker: int,
     assert drained(clients, session).count(b"<currentRow>") == ROWS
     assert clients[1 - client].delete(f"/sessions/{session}").status_code == 204
     assert clients[client].get(f"/sessions/{session}").status_code == 404
+
+
+def test_frames_flow_from_either_worker(start: Start) -> None:
+    service = start()
+    with ExitStack() as stack, dai.connect(f"{service.url}/book") as resource:
+        for id in session_of_each(two_clients(service, stack)):
+            session = resource.session(id=id)
+            session.perform(streamed(NUMBERS), blocksize=700)
+            assert session.pull("out").result().arrow().column("i").to_pylist() == list(range(ROWS))
 
 
 def test_a_request_for_another_protocol_moves_as_any_other(clients: Clients) -> None:

@@ -4,11 +4,13 @@ import http.client
 import re
 import signal
 import threading
+from typing import Any
 
 import httpx
 import pytest
 
 import dai
+from dai.errors import TruncatedError, UnreachableError
 from tests.faults.conftest import Database, Start
 from tests.faults.test_database_restart import stream_document
 from tests.processes import ServiceProcess, until
@@ -140,3 +142,24 @@ def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: D
     assert got[0].status_code == 200
     assert got[0].text.startswith("i,s\r\n1,")
     assert got[0].text.endswith("\r\n")
+
+
+def test_a_stream_that_flows_ends_with_a_killed_service(start: Start, database: Database) -> None:
+    """What has arrived is a beginning of the rows, and that it is not all of them is an error."""
+    service = start(resources={"lab": database.server.url})
+    lab = dai.connect(f"{service.url}/lab", retries=1)
+    session = lab.session()
+    session.perform(stream_document(database.endless), blocksize=100)
+    received: list[Any] = []
+
+    def read() -> None:
+        for batch in session.pull("out").result():
+            received.extend(batch.column(0).to_pylist())
+            if service.process is not None and len(received) > 1000:
+                service.kill()
+
+    with pytest.raises((TruncatedError, UnreachableError)):
+        read()
+    assert len(received) > 1000
+    assert received == list(range(received[0], received[0] + len(received)))
+    lab.close()

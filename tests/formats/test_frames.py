@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ from hypothesis import strategies as st
 
 from dai.errors import DaiError, DataError, EncodingError, NotFoundError, TruncatedError
 from dai.formats import FORMATS, format_named
-from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, asked, context_of, format_of, framed, read
+from dai.formats.frames import (
+    MEDIA_TYPE,
+    Arriving,
+    Asked,
+    Frame,
+    KnownContexts,
+    asked,
+    context_of,
+    format_of,
+    framed,
+    read,
+)
 from dai.streams.mailbox import Mailbox
 from dai.streams.spool import Spool
 from dai.streams.stream import Block, ByteStream, Stream
@@ -122,6 +134,26 @@ def test_damage_is_noticed(data: st.DataObject) -> None:
         list(read(sent + sent[: at or 1]))
 
 
+@given(st.data())
+def test_frames_arrive_in_pieces(data: st.DataObject) -> None:
+    """However a body is cut, each frame comes with the piece that completes it."""
+    sent = [*frames_of(blocks_of("webrowset", TEXTS), compressed=data.draw(st.booleans()))]
+    sent.append(Frame(sent[0].context, "s", len(sent), data.draw(st.integers(0, 1)), b"", end=True))
+    body = b"".join(map(bytes, sent))
+    ends = list(accumulate(len(bytes(each)) for each in sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=12)))
+    arriving, received = Arriving(), []
+    for begin, end in pairwise([0, *cuts, len(body)]):
+        received += [replace(each, payload=bytes(each.payload)) for each in arriving.add(body[begin:end])]
+        assert len(received) == sum(each <= end for each in ends)
+        if end in (0, *ends):
+            arriving.finish()
+        else:
+            with pytest.raises(TruncatedError):
+                arriving.finish()
+    assert received == [replace(each, payload=bytes(each.payload)) for each in sent]
+
+
 @given(st.binary(max_size=200), st.sampled_from([b"", b"DAIB", b"DAIB\x01\x00"]))
 def test_anything_else_is_refused(data: bytes, begin: bytes) -> None:
     contexts = KnownContexts()
@@ -141,6 +173,7 @@ def test_anything_else_is_refused(data: bytes, begin: bytes) -> None:
         {"static": 5},
         {"compressed": True},
         {"payload": b"x", "static": 1},
+        {"payload": b"x", "end": True},
     ],
 )
 def test_a_frame_that_contradicts_itself(wrong: dict[str, Any]) -> None:
@@ -194,6 +227,8 @@ def test_zstd_reads_a_compressed_block_with_the_context_as_its_dictionary(name: 
         (f"{MEDIA_TYPE};context={'0A' * 32};compression=ZSTD", (Asked("0a" * 32, True), 1.0)),
         (f"{MEDIA_TYPE};context=0a;compression=br", (Asked(), 1.0)),
         (str(Asked("0a" * 32, True)), (Asked("0a" * 32, True), 1.0)),
+        (str(Asked("0a" * 32, True, True)), (Asked("0a" * 32, True, True), 1.0)),
+        (f"{MEDIA_TYPE};flow=false", (Asked(), 1.0)),
     ],
 )
 def test_what_accept_says_of_frames(accept: str, wanted: tuple[Asked, float] | None) -> None:

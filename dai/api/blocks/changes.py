@@ -54,6 +54,14 @@ class Changes:
             self._lingers, self._enough = True, enough
             self._deadline = min(self._deadline, self._loop.time() + seconds)
 
+    async def gather(self, seconds: float, enough: Callable[[], bool]) -> None:
+        """Until there is ``enough``, for so many seconds at most."""
+        self._enough, before = enough, self._enough
+        self._changed.clear()
+        if not enough():
+            await self.wait(seconds)
+        self._enough = before
+
     def wake(self) -> None:
         """Ends a wait as a change does; on the event loop."""
         self._changed.set()

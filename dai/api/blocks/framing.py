@@ -54,19 +54,32 @@ def wants_frames(accept: str | None, mailbox: Mailbox) -> bool:
     return best(accept, offers) == MEDIA_TYPE and has_context(mailbox)
 
 
+def wants_flow(accept: str | None, mailbox: Mailbox) -> bool:
+    """Whether frames are to leave as their blocks are made."""
+    said = asked(accept) if accept is not None else None
+    return said is not None and said[0].flow and wants_frames(accept, mailbox)
+
+
 async def framed_blocks(
-    service: Service, session: Session, mailbox: Mailbox, number: int, blocks: Sequence[Block], accept: str | None
+    service: Service,
+    session: Session,
+    mailbox: Mailbox,
+    number: int,
+    blocks: Sequence[Block],
+    accept: str | None,
+    *,
+    begun: bool = False,
 ) -> bytes:
     """The frames of the blocks from ``number`` on. A block is a whole document unless the reader names the context, has
     got it with the first frame of those that it asks for, or the stream was opened for payloads and this is not its
-    first block."""
+    first block. ``begun``: other frames of the same answer have left."""
     said = asked(accept) if accept is not None else None
     wanted = said[0] if said is not None else _NOTHING_SAID
     static = mailbox.static
     context = context_of(static)
-    has = wanted.context == context
+    has = begun or wanted.context == context
     promised = mailbox.framed and wanted.context is None
-    stored = await published(service, session, mailbox, wait=promised)
+    stored = begun or await published(service, session, mailbox, wait=promised)
     packed = wanted.compressed and (has or (said is not None and len(blocks) > 1))
 
     def frame(at: int, block: Block) -> Frame:

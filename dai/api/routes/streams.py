@@ -15,7 +15,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.blocks.changes import Changes, disconnected
-from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, read_frames, wants_frames
+from dai.api.blocks.flowing import Asked as Flow
+from dai.api.blocks.flowing import Flowing
+from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, read_frames, wants_flow, wants_frames
 from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
@@ -129,32 +131,40 @@ async def get_block(
     access.quiet = True
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
+    accept = listed(request, "accept")
     blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
     if more:
-        blocks, more = await _awaited(options, opened, mailbox, number)
+        blocks, more = await _awaited(options, opened, mailbox, number, accept)
         if more and not blocks:
             return Response(status_code=202, headers={"Retry-After": "1"})
     if not blocks:
         return Response(status_code=204)
+    service: Service = request.app.state.service
+    if wants_flow(accept, mailbox):
+        flow = Flow(accept, options.count, options.size, options.wait)
+        return Flowing(service, access, opened, mailbox, number, blocks, flow)
     access.rows = sum(block.rows for block in blocks)
     headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(access.rows)}
     if mailbox.is_last(number + len(blocks) - 1):
         headers["x-block-last"] = "true"
-    if wants_frames(accept := listed(request, "accept"), mailbox):
-        frames = await framed_blocks(request.app.state.service, opened, mailbox, number, blocks, accept)
+    if wants_frames(accept, mailbox):
+        frames = await framed_blocks(service, opened, mailbox, number, blocks, accept)
         return answer(frames, MEDIA_TYPE, 200, headers)
     body = b"".join(memoryview(block.data) for block in blocks)
-    body, coded = await dictionary_coded_blocks(request.app.state.service, request, mailbox, body)
+    body, coded = await dictionary_coded_blocks(service, request, mailbox, body)
     return answer(body, mailbox.media_type, 200, headers | coded)
 
 
-async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
-    """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
+async def _awaited(
+    options: Pull, session: Session, mailbox: Mailbox, number: int, accept: str | None
+) -> tuple[list[Block], bool]:
+    """The blocks once they are there, or what is there when the time is up; and whether more were to come. Where they
+    flow, the first one is enough."""
     in_time = True
     with Changes(session, options.wait, mailbox) as changes:
         while True:
             blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
-            if not more or not in_time:
+            if not more or not in_time or (blocks and wants_flow(accept, mailbox)):
                 return blocks, more
             if blocks:
                 changes.linger(options.linger / 1000, partial(mailbox.has, number, options.count, options.size))
