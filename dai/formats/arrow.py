@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import BLOCK_BYTES, ChunkReader, OfSchema, Sink, bounded, closing, plain
+from dai.formats.blocks import BLOCK_BYTES, ChunkReader, OfSchema, Sink, bounded, check_zones, closing, plain
 from dai.formats.messages import Watch
 from dai.streams.stream import Block, Stream
 
@@ -72,6 +72,7 @@ class Arrow:
                 _ = schema.names  # those that are no UTF-8 fail here, not in whoever reads them first
             except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _translated(source, error) from error
+            check_zones(schema)
             return plain(Stream(schema, _batches(reader, source), close))
         except BaseException:
             close()

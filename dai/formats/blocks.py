@@ -223,6 +223,36 @@ def plain_type(type: pa.DataType) -> pa.DataType:
     return type
 
 
+def check_zones(schema: pa.Schema) -> None:
+    """DataError for a time zone that nobody knows: whoever wants to read such a column fails."""
+    for field in schema:
+        for zone in _zones(field.type):
+            if not _known(zone) and _known("Europe/London"):  # this machine has zones
+                raise DataError(
+                    f"Column {field.name!r} has the time zone {zone[:40]!r}, which is not known.",
+                    hint="Send it in UTC, or with a zone of the IANA database such as Europe/London.",
+                    column=field.name,
+                )
+
+
+def _known(zone: str) -> bool:
+    try:
+        pa.array([0], pa.timestamp("s", zone)).cast(pa.string())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _zones(type: pa.DataType) -> Iterator[str]:
+    if pa.types.is_timestamp(type) and type.tz not in (None, "UTC"):
+        yield type.tz
+    within = (
+        [type.value_type] if pa.types.is_dictionary(type) else [type.field(at).type for at in range(type.num_fields)]
+    )
+    for each in within:
+        yield from _zones(each)
+
+
 class OfSchema(Generic[T]):
     """What is computed of a schema, once for as long as somebody holds it: a statement that comes again has the same
     object. Equal schemas may differ in the metadata of their fields."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
-from dai.formats.blocks import Sink, bounded, closing, no_columns, plain
+from dai.formats.blocks import Sink, bounded, check_zones, closing, no_columns, plain
 from dai.formats.values import text as values
 from dai.streams.stream import Block, Stream
 
@@ -92,6 +92,7 @@ class Parquet:
                 schema = _original(file)
             except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
                 raise DataError(f"The Parquet file cannot be read: {error}") from error
+            check_zones(schema)
             return plain(Stream(schema, _batches(file, schema), spool.close))
         except BaseException:
             spool.close()

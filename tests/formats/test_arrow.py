@@ -12,6 +12,7 @@ from dai.errors import DataError, EncodingError, ParameterError, TooLargeError, 
 from dai.formats import messages
 from dai.formats.arrow import Arrow
 from dai.formats.blocks import OfSchema
+from dai.formats.parquet import Parquet
 from dai.streams.stream import Stream
 from tests.formats.tables import every_type, mixed, same
 
@@ -217,3 +218,17 @@ def test_sizes_that_are_lies_are_refused() -> None:
     for said in (1 << 62, 1 << 40, 8, 0):
         with pytest.raises((DataError, TooLargeError)):
             ARROW.decode([hostile.replace(size, said.to_bytes(8, "little"))]).table()
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "x" * 1000, "+99:99"])
+@pytest.mark.parametrize("codec", [ARROW, Parquet()])
+def test_a_time_zone_that_nobody_knows_is_refused_by_the_name_of_its_column(codec: Arrow | Parquet, zone: str) -> None:
+    """SQLite's loads failed as an internal error, where they wanted the text of a moment."""
+    for type in (pa.timestamp("s", zone), pa.list_(pa.timestamp("us", zone))):
+        table = pa.table({"seen": pa.nulls(1, type)})
+        written = b"".join(memoryview(block.data) for block in codec.encode(Stream.of(table)))
+        with pytest.raises(DataError, match="'seen' has the time zone"):
+            codec.decode([written])
+    for zone in ("UTC", "Europe/London", "+05:30"):
+        table = pa.table({"seen": pa.array([0], pa.timestamp("s", zone))})
+        assert ARROW.decode([document(table)]).table().num_rows == 1
