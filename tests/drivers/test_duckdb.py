@@ -274,3 +274,35 @@ def test_a_query_has_no_more_memory_than_the_resource(tmp_path: Path, monkeypatc
             table(driver, many)
         assert table(driver, "select 1 as one").num_rows == 1
     service.close()
+
+
+class GivenUp:
+    """A connection to a database of DuckDB that has given up, as after an index for which there was no memory."""
+
+    closed = False
+
+    def cursor(self) -> "GivenUp":
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _fails(self, *_: object, **__: object) -> None:
+        raise duckdb.FatalException(
+            "FATAL Error: Failed: database has been invalidated because of a previous fatal error."
+        )
+
+    execute = extract_statements = interrupt = _fails
+
+
+def test_a_database_that_has_given_up_is_opened_anew(tmp_path: Path) -> None:
+    """It answered nothing any more, until the service was started again."""
+    driver = driver_for(f"duckdb:///{tmp_path / 'data.duckdb'}", DriverOptions())
+    update(driver, "CREATE TABLE t AS SELECT 1 AS n")
+    driver._root.close()  # type: ignore[attr-defined]
+    given_up = driver._root = GivenUp()  # type: ignore[attr-defined]
+    with pytest.raises(DatabaseUnavailableError):
+        table(driver, "SELECT n FROM t")
+    assert table(driver, "SELECT n FROM t").column("n").to_pylist() == [1]
+    assert given_up.closed
+    driver.close()

@@ -86,6 +86,8 @@ _BUILDING = frozenset(
 )
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
+_given_up: list[None] = []
+"""One for each error after which some database of DuckDB answers nothing any more."""
 MEMORY = ":memory:"
 
 
@@ -100,6 +102,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         super().__init__(options)
         self._path, self._memory = path, options.memory
         self._root: DuckDBPyConnection | None = None
+        self._looked_after = 0
         self._opening = threading.Lock()
         self._pool = Pool(
             self._cursor,
@@ -176,6 +179,9 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
+            if self._root is not None and self._looked_after != (now := len(_given_up)):
+                self._looked_after = now
+                self._root = _answering(self._root)
             self._root = self._opened(self._root)
             return self._root.cursor()
 
@@ -368,6 +374,17 @@ def _changed(result: DuckDBPyConnection) -> int:
     return int(rows[0][0]) if names == ["Count"] and len(rows) == 1 else len(rows)
 
 
+def _answering(root: DuckDBPyConnection) -> DuckDBPyConnection | None:
+    """The connection; None where its database has given up: it is closed then, and to be opened anew."""
+    try:
+        root.execute("SELECT 1")
+    except duckdb.Error:
+        with contextlib.suppress(duckdb.Error):
+            root.close()
+        return None
+    return root
+
+
 def _columns(relation: Any) -> list[tuple[str, Any]]:
     return list(zip(relation.columns, relation.types, strict=True))
 
@@ -409,6 +426,8 @@ def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[
 
 def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     text = str(error)
+    if isinstance(error, duckdb.FatalException | duckdb.InternalException) or text.startswith("FATAL Error"):
+        _given_up.append(None)
     damaged = "does not match stored checksum" in text
     unusable = isinstance(error, duckdb.IOException | duckdb.FatalException)
     if damaged or unusable or text.startswith(("IO Error", "FATAL Error")):
