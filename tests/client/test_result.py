@@ -1,8 +1,10 @@
 import csv
+import gc
 import io
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -11,9 +13,11 @@ import pyarrow.parquet
 import pytest
 
 from dai.client import Progress, Result, Service
+from dai.client.results.arrow import read_stream
 from dai.client.results.files import CODINGS
 from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import (
+    CancelledError,
     DataError,
     MissingDependencyError,
     NotAcceptableError,
@@ -348,3 +352,32 @@ def test_connecting_imports_nothing_heavy() -> None:
     heavy = ["pyarrow", "numpy", "fastapi", "sqlalchemy", "lxml", "uvicorn", "duckdb"]
     done = subprocess.run([sys.executable, "-c", code % heavy], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+class Stopped:
+    """An Arrow stream that is cancelled behind its schema: its error is kept, as a cancellation keeps its cause."""
+
+    def __init__(self) -> None:
+        self._data = pa.schema([("n", pa.int64())]).serialize().to_pybytes()
+        self.error = CancelledError("The work was cancelled.")
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._data:
+            raise self.error
+        count = min(len(buffer), len(self._data))
+        buffer[:count], self._data = self._data[:count], self._data[count:]
+        return count
+
+    def read1(self, size: int = 1) -> bytes:
+        raise self.error
+
+
+def test_what_a_cancelled_stream_held_is_freed() -> None:
+    source = Stopped()
+    stream = read_stream(source)
+    with pytest.raises(CancelledError):
+        next(stream)
+    seen = weakref.ref(source)
+    del source, stream
+    gc.collect()
+    assert seen() is None
