@@ -39,7 +39,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code, with what went wrong told on stderr."""
-    return carried_out(parser(), argv)
+    try:
+        commands = parser()
+    except ConfigurationError as error:  # a profile that DAI_PROFILE names, and nobody has
+        return _told("dai", error, USAGE)
+    return carried_out(commands, argv)
 
 
 def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
@@ -54,9 +58,22 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
         instead = ELSEWHERE.get(f"{name} {words[0]}")
         hint = f"Type: {instead}" if instead else nearest(words[0], [*known])
         commands.error(f"There is no command {words[0]!r}. {hint}")
-    arguments = commands.parse_args(words)
+    arguments, unknown = commands.parse_known_args(words)
+    if unknown:
+        option = next((each for each in unknown if each.startswith("-")), None)
+        hint = nearest(option.partition("=")[0], _options(known[words[0]], words[1:])) if option else ""
+        commands.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}".rstrip(". ") + ("" if hint else "."))
     with harmless():
         return _run(name, arguments)
+
+
+def _options(command: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Of the command, or of the one below it that the words name."""
+    options = [each for action in command._actions for each in action.option_strings]
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction) and words and words[0] in action.choices:
+            options += _options(action.choices[words[0]], words[1:])
+    return options
 
 
 def _run(name: str, arguments: argparse.Namespace) -> int:

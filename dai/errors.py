@@ -51,6 +51,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 _OURS = frozenset({"dai", "dqp"})
+_BETWEEN = frozenset({"IPython", "ipykernel", "pandas", "sqlalchemy"})
+"""Whose lines say nothing to the caller."""
 
 
 class DaiError(Exception):
@@ -111,8 +113,8 @@ def own_lines(error: BaseException) -> list[str]:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package in _OURS:
             break
-        if package not in ("IPython", "ipykernel"):
-            name = frame.f_code.co_filename
+        name = frame.f_code.co_filename
+        if package not in _BETWEEN and not name.startswith("<sqlalchemy"):
             text = linecache.getline(name, line, frame.f_globals).strip()
             shown.append(f"{'cell' if 'ipykernel' in name or 'ipython' in name else name}, line {line}: {text}")
     return shown

@@ -42,6 +42,11 @@ def nearest(name: str, known: list[str]) -> str:
     return f"Known: {listed}." if len(known) <= MOST else f"Known: {listed} and {len(known) - MOST} more."
 
 
+def extra_hint(extra: str) -> str:
+    """What installs an optional package: the project is on no index of packages."""
+    return f"In the folder of the project: pip install -e '.[{extra}]'"
+
+
 class Table(Mapping[str, Any]):
     """Names to classes. The table's own come first. ``extras`` names the optional extra that a module's
     missing dependency belongs to."""
@@ -70,7 +75,7 @@ class Table(Mapping[str, Any]):
                 self._loaded[name] = getattr(import_module(module), attribute)
             except ModuleNotFoundError as error:
                 extra = self._extras.get(name)
-                hint = f"pip install 'dai-dqp[{extra}]'" if extra else None
+                hint = extra_hint(extra) if extra else None
                 raise MissingDependencyError(
                     f"The {self.kind} {name!r} needs the Python package {error.name!r}.", hint=hint
                 ) from error

@@ -31,7 +31,7 @@ def test_missing_package_names_its_extra():
     table = Table("thing", "dai.test", {"x": "no_such_package_at_all:X"}, extras={"x": "more"})
     with pytest.raises(MissingDependencyError, match="no_such_package_at_all") as raised:
         table["x"]
-    assert raised.value.hint == "pip install 'dai-dqp[more]'"
+    assert raised.value.hint == "In the folder of the project: pip install -e '.[more]'"
 
 
 @pytest.mark.parametrize("group", ["dai.activities", "dai.drivers", "dai.formats"])

@@ -58,6 +58,12 @@ __all__ = [
     "element",
 ]
 _FILES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".csv", ".parquet", ".toml")
+_MEANT = {
+    "timeout": "Write read= or connect=, in seconds.",
+    "verify": "Write ca=, a file (PEM) of authorities.",
+    **dict.fromkeys(("user", "username", "password", "auth", "api_key"), "Who asks says token=."),
+}
+"""Names that other libraries have for options."""
 _NAME = re.compile(r"[^\s/:.]+")
 """Of a resource: nothing that stands in addresses and files."""
 
@@ -106,7 +112,8 @@ def find(
 def _options(function: str, address: str, options: dict[str, Any], profile: str | None = None) -> Options:
     known = [*(each.name for each in fields(Options)), "profile"]
     if unknown := next((each for each in options if each not in known), None):
-        raise ParameterError(f"dai.{function} has no option {unknown!r}.", hint=nearest(unknown, known))
+        hint = _MEANT.get(unknown) or nearest(unknown, known)
+        raise ParameterError(f"dai.{function} has no option {unknown!r}.", hint=hint)
     return Options(**options_for(address, options, profile))
 
 
@@ -135,6 +142,13 @@ def parted(url: str) -> tuple[str, str | None]:
     if "://" not in url:
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
     parts = urlsplit(url)
+    head, found, rest = parts.path.rpartition("/resources/")
+    if found and "/" in rest.strip("/") and parts.scheme in ("http", "https") and "@" not in parts.netloc:
+        name = rest.strip("/").partition("/")[0]
+        raise RequestError(
+            "The address goes on behind the name of the resource.",
+            hint=f"Did you mean '{parts.scheme}://{parts.netloc}{head}/{name}'?",
+        )
     if "@" in parts.netloc and parts.scheme in ("http", "https"):
         raise RequestError(
             "The address has a user or a password, which would be printed with it.",

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from dai.client.http.transport import Options, is_loopback
 from dai.errors import ConfigurationError, MissingDependencyError
-from dai.plugins import nearest
+from dai.plugins import extra_hint, nearest
 
 FROM_ENVIRONMENT = ("token", "ca", "certificate", "key", "signing_key", "key_id")
 _WHO = frozenset({"token", "certificate", "signing_key"})
@@ -175,7 +175,7 @@ def _secret(profile: str, value: str) -> str:
         import keyring.errors
     except ImportError as error:
         raise MissingDependencyError(
-            f"The profile {profile} has its token in a keyring.", hint="pip install 'dai-dqp[keyring]'"
+            f"The profile {profile} has its token in a keyring.", hint=extra_hint("keyring")
         ) from error
     try:
         token = keyring.get_password(_KEYRING, name)

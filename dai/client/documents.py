@@ -47,7 +47,7 @@ def document(*activities: ElementTree.Element, documentation: str | None = None)
 def as_bytes(document: Any) -> bytes:
     """The document in ``given``: bytes; text that begins with ``<``; a path; an element of ElementTree or lxml.
 
-    Raises RequestError for anything else, OSError where a file cannot be read.
+    Raises RequestError for anything else, and where a file cannot be read.
     """
     if isinstance(document, bytes | bytearray | memoryview):
         return bytes(document)
@@ -58,7 +58,10 @@ def as_bytes(document: Any) -> bytes:
             f"{document[:60]!r} is not an XML document.", hint="For a file give a pathlib.Path, for SQL use .query(…)."
         )
     if isinstance(document, os.PathLike):
-        return Path(document).read_bytes()
+        try:
+            return Path(document).read_bytes()
+        except OSError as error:
+            raise RequestError(f"The document {os.fspath(document)} cannot be read: {error.strerror}.") from error
     if hasattr(document, "getroot"):
         document = document.getroot()
     if hasattr(document, "tag") and hasattr(document, "iter"):

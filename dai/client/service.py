@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Self, overload
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from dai.client.documents import as_bytes
@@ -27,6 +28,8 @@ from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 
 DEFAULT = Options()
+_OPTIONS = ("blocksize", "format", "session", "progress", "cancellation", "tables", "numeric", "limit", "truncate")
+"""Of ``Resource.query``."""
 PARTIAL = 207
 """Something failed, something else was done: a response document says what."""
 _AS_TEXT = {
@@ -62,7 +65,15 @@ class Service:
         try:
             return Resource(self, name, self.get(f"/resources/{quote(name, safe='')}"))
         except NotFoundError as error:
-            names = [str(each["name"]) for each in self.resources()]
+            try:
+                names = [str(each["name"]) for each in self.resources()]
+            except NotFoundError:
+                parts = urlsplit(self.url)
+                first = parts.path.strip("/").removeprefix("resources/").partition("/")[0]
+                raise NotFoundError(
+                    f"There is no data service at {self.url}.",
+                    hint=f"Did you mean '{parts.scheme}://{parts.netloc}/{first}'?",
+                ) from error
             hint = nearest(name, names) if names else "The service has none."
             if " " in name:
                 hint = f"It looks like SQL: the name of the resource stands first. {hint}"
@@ -107,7 +118,7 @@ class Service:
 class Resource(Elsewhere):
     """A data resource: a database behind a service."""
 
-    instead = OF_RESOURCES
+    _instead = OF_RESOURCES
 
     def __init__(self, service: Service, name: str, properties: Mapping[str, Any]) -> None:
         self.service, self.name, self.properties = service, name, properties
@@ -151,7 +162,14 @@ class Resource(Elsewhere):
         if not isinstance(sql, str):
             raise ParameterError(f"SQL is a text, not {type(sql).__name__}.", hint=_AS_TEXT.get(type(sql).__name__))
         numeric = checked(numeric)
-        body = _query(sql, arguments(parameters, named), blocksize, tables, limit, truncate)
+        for name in named:
+            if f":{name}" not in sql and f"${name}" not in sql and (near := get_close_matches(name, _OPTIONS, 1, 0.8)):
+                raise ParameterError(
+                    f"The statement has no parameter :{name}, and query no option {name!r}.",
+                    hint=f"Did you mean {near[0]!r}?",
+                )
+        written = None if format == "arrow" else numeric  # others have the service's own text of a number
+        body = _query(sql, arguments(parameters, named), blocksize, tables, limit, truncate, written)
         path = f"{self._path}/query" + _parameters(session=session)
         with shortly_told():
             reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
@@ -355,6 +373,7 @@ def _query(
     tables: Mapping[str, Any] | None = None,
     limit: int | None = None,
     truncate: bool = False,
+    numeric: str | None = None,
 ) -> bytes:
     import json
 
@@ -373,6 +392,8 @@ def _query(
         body["blocksize"] = blocksize
     if limit is not None:
         body |= {"limit": limit, "truncate": truncate}
+    if numeric is not None:
+        body["numeric"] = numeric
     try:
         return json.dumps(body, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
@@ -400,7 +421,10 @@ def _value(shown: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_value(shown, each) for each in value]
     if isinstance(value, bytes):
-        raise DataError("Binary parameters cannot be sent in a query.", hint="Write them as text, decoded in the SQL.")
+        raise DataError(
+            "Binary parameters cannot be sent in a query.",
+            hint="A cursor takes them (dai.dbapi); or write them as text, decoded in the SQL.",
+        )
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, Decimal | UUID):

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from dai.client import Resource, Response, Result, connect
 from dai.client.documents import input_streams
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, named_parameter, write
+from dai.commands.output import UsageError, add_numeric, add_options, add_server, chosen, named_parameter, write
 from dai.errors import DaiError
 
 PARAMETERS = """Parameters stand for the ? of the statement, in order, or with -p for each :name. A number, true, false
@@ -37,6 +37,7 @@ def add(commands: Any) -> None:
     )
     add_server(query)
     add_options(query)
+    add_numeric(query)
     query.set_defaults(run=run_query)
 
     perform = commands.add_parser("perform", help="run a perform document (XML)")
@@ -75,6 +76,7 @@ def run_query(arguments: argparse.Namespace) -> int:
         *([dict(arguments.named)] if arguments.named else []),
         blocksize=arguments.blocksize,
         format="arrow" if form == "table" else form,
+        numeric=arguments.numeric,
     )
     write(result, form, arguments.output)
     return OK

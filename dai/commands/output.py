@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dai.client.credentials import options_for, server_of
 from dai.client.http.transport import Options
+from dai.client.results.choices import NUMERIC
 from dai.client.results.files import meant
 from dai.client.results.preview import first_rows, printed
 from dai.client.results.result import Result
@@ -38,6 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
     parser.add_argument("--blocksize", type=whole(1, 1_000_000), metavar="N", help="rows a block")
+
+
+def add_numeric(parser: argparse.ArgumentParser) -> None:
+    """--numeric."""
+    parser.add_argument("--numeric", choices=NUMERIC, help="what decimal numbers are: docs/types.md")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

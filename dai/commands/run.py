@@ -15,6 +15,7 @@ from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, whole
 from dai.config.database_files import address
 from dai.errors import DaiError
+from dai.plugins import extra_hint
 
 if TYPE_CHECKING:
     from dai.api.server.self_signed import SelfSigned
@@ -108,9 +109,7 @@ def _self_signed(config: Config) -> SelfSigned:
     try:
         from dai.api.server.self_signed import self_signed
     except ImportError as error:
-        raise UsageError(
-            "--self-signed needs the package cryptography.", hint="pip install 'dai-dqp[identity]'"
-        ) from error
+        raise UsageError("--self-signed needs the package cryptography.", hint=extra_hint("identity")) from error
     return self_signed(config.service, Path.cwd())
 
 

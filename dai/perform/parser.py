@@ -9,6 +9,7 @@ entity is ever defined.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,11 +168,20 @@ def scan(document: bytes, limits: DocumentLimits) -> None:
             f"Not well-formed XML: {expat.ErrorString(error.code)} at column {error.offset + 1}.",
             line=error.lineno,
             expected="well-formed XML",
+            hint=_escapes(document, error.lineno),
         ) from error
     except (ValueError, LookupError) as error:
         raise DocumentError(
             "The XML declaration names an unknown encoding.", line=1, expected="UTF-8", hint="Send UTF-8."
         ) from error
+
+
+def _escapes(document: bytes, line: int) -> str | None:
+    """A hint where a sign of SQL seems to be taken for one of XML."""
+    text = document.split(b"\n")[line - 1 : line]
+    if text and re.search(rb"<[\s=>]|<\d|&(?![\w#]+;)", text[0]):
+        return "Within a text < is written &lt; and & is written &amp;."
+    return None
 
 
 def _doctype(line: int) -> DocumentError:
@@ -193,7 +203,10 @@ def _parsed(document: bytes) -> etree._Element:
     except etree.XMLSyntaxError as error:
         sentence = str(error.msg).split(", line ")[0].strip()
         raise DocumentError(
-            f"Not well-formed XML: {sentence}.", line=error.lineno, expected="well-formed XML"
+            f"Not well-formed XML: {sentence}.",
+            line=error.lineno,
+            expected="well-formed XML",
+            hint=_escapes(document, error.lineno or 1),
         ) from error
     if root.getroottree().docinfo.internalDTD is not None:
         raise _doctype(1)
@@ -220,5 +233,5 @@ def _dialect_of(root: etree._Element) -> Dialect:
         root,
         f"The root element is {name.localname!r} in the namespace {name.namespace or '(none)'}.",
         wanted,
-        hint=f"A perform document starts with the element {wanted}.",
+        hint=f'A perform document starts with <{DIALECTS[0].request} xmlns="{DIALECTS[0].namespace}">.',
     )

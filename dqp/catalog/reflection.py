@@ -420,9 +420,9 @@ def unavailable(alias: str, error: DaiError) -> DaiError:
     if isinstance(error, DeniedError) and error.extra.get("source") == alias:
         return DeniedError(error.detail, hint=error.hint, source=alias)
     # The message must not tell the address of a service.
-    is_public = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
+    is_public = isinstance(error, DatabaseUnavailableError | DataError) and error.detail and "://" not in error.detail
     why = error.detail if is_public else f"{error.title}."
-    hint = WHEN_BACK
+    hint = (isinstance(error, DataError) and error.hint) or WHEN_BACK
     if isinstance(error, UnauthenticatedError):
         own = f'sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}'
         hint = f"Its service wants to know who asks: set DAI_TOKEN, or {own}."

@@ -13,7 +13,7 @@ from dai.client.http.body import Pieces
 from dai.client.results import table
 from dai.client.results.result import Result
 from dai.commands import OK
-from dai.commands.output import UsageError, add_options, chosen, named_parameter, write
+from dai.commands.output import UsageError, add_numeric, add_options, chosen, named_parameter, write
 
 if TYPE_CHECKING:
     from dai.streams.stream import Block
@@ -30,6 +30,7 @@ def add(commands: Any) -> None:
     query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
     _add_query(query)
     add_options(query)
+    add_numeric(query)
     query.set_defaults(run=run_query)
 
     explain = commands.add_parser("explain", help="how a query would run, or did", epilog=PARAMETERS)
@@ -71,7 +72,7 @@ def _add_query(parser: argparse.ArgumentParser) -> None:
 def run_query(arguments: argparse.Namespace) -> int:
     form = chosen(arguments.format, arguments.output)
     with _connected(arguments) as lab:
-        query = _query(lab, arguments)
+        query = _query(lab, arguments, arguments.numeric)
         source = _Bytes(query, "arrow" if form == "table" else form, arguments.blocksize)
         write(Result(source, "arrow" if form == "table" else form, progress=False), form, arguments.output)
     return OK
@@ -80,8 +81,12 @@ def run_query(arguments: argparse.Namespace) -> int:
 def run_explain(arguments: argparse.Namespace) -> int:
     output: Path | None = arguments.output
     form = arguments.format or "text"
-    if arguments.format is None and output is not None and output.suffix.lower() in (".json", ".svg"):
-        form = output.suffix.lower()[1:]
+    if arguments.format is None and output is not None and output.suffix:
+        form = "text" if output.suffix.lower() == ".txt" else output.suffix.lower()[1:]
+        if form not in PLANS:
+            raise UsageError(
+                f"A plan is text, JSON or SVG, not {output.suffix}.", hint="Name a file .txt, .json or .svg."
+            )
     with _connected(arguments) as lab:
         explanation = _query(lab, arguments).explain(analyze=arguments.analyze)
     if arguments.svg is not None:
@@ -130,14 +135,14 @@ def _connected(arguments: argparse.Namespace) -> Lab:
     return Lab(arguments.federation)
 
 
-def _query(lab: Lab, arguments: argparse.Namespace) -> Query:
+def _query(lab: Lab, arguments: argparse.Namespace, numeric: str | None = None) -> Query:
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     parameters = dict(arguments.parameters)
     if len(parameters) < len(arguments.parameters):
         names = [name for name, _ in arguments.parameters]
         twice = next(each for each in names if names.count(each) > 1)
         raise UsageError(f"The parameter {twice} is given twice.")
-    return lab.sql(sql, **parameters)
+    return lab.sql(sql, *([parameters] if parameters else []), numeric=numeric)
 
 
 class _Bytes(Pieces):

@@ -24,9 +24,11 @@ import dai
 from dai.client.credentials import Personal
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
+from dai.client.results.elsewhere import UnknownName
 from dai.client.results.interrupted import shortly_told
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
+from dai.client.statements import arguments
 from dai.client.tracing import current
 from dai.config.data_files import is_files
 from dai.config.database_files import address
@@ -130,20 +132,22 @@ class Lab:
             raise ConfigurationError("This federation runs in a data service, not here.")
         return self._coordinator
 
-    def sql(self, sql: str, /, *values: Any, **parameters: Any) -> Query:
+    def sql(self, sql: str, /, *values: Any, numeric: str | None = None, **parameters: Any) -> Query:
         """A query, not run yet. ``$name`` in it stands for the parameter of that name, ``?`` for the next of
         ``values``; both are bound, never pasted. A list stands for several values: ``IN $names``. A name that no
         table has may be a variable of the caller that is a table (``select * from df``): of a data frame, an Arrow
-        table, another query."""
-        return self._query(sql, values, parameters, variables_of(sys._getframe(1)))
+        table, another query. ``numeric``: what decimal numbers are in this result, in the place of what the lab says. A
+        parameter of that name is given in a mapping, which is then the only one of ``values``."""
+        return self._query(sql, values, parameters, variables_of(sys._getframe(1)), numeric)
 
-    def _query(self, sql: str, values: Any, parameters: Any, variables: Mapping[str, Any]) -> Query:
+    def _query(
+        self, sql: str, values: Any, parameters: Any, variables: Mapping[str, Any], numeric: str | None = None
+    ) -> Query:
         if not isinstance(sql, str):
             raise ParameterError(f"SQL is a text, not {type(sql).__name__}.")
-        if values and parameters:
-            raise ParameterError("Give the parameters either by place or by name.")
         others = other_variables(sql, variables)
-        return Query(self, sql, values or parameters, tables_named(sql, variables), others)
+        own = tables_named(sql, variables)
+        return Query(self, sql, arguments(values, parameters), own, others, checked(numeric) or self._numeric)
 
     def explain(self, sql: str, /, *values: Any, analyze: bool = False, **parameters: Any) -> Explanation:
         """How a query would run; with ``analyze`` it runs, and how it did."""
@@ -160,6 +164,11 @@ class Lab:
         no more.
         """
         self._check_open()
+        if not isinstance(name, str):
+            raise ParameterError(
+                f"The name of a table is a text, not {type(name).__name__}.",
+                hint="It stands first: lab.upload('mine', frame).",
+            )
         table = table_of(data)
         if self._coordinator is not None:
             self._coordinator.catalog.upload(name, table)
@@ -225,11 +234,12 @@ class Lab:
         try:
             return Place(self, self.names(), ()).at(name)
         except DaiError as error:
-            raise AttributeError(f"A lab has no {name!r}. {error}") from error
+            raise UnknownName(f"A lab has no {name!r}. {error}") from error
         except AttributeError:
             if name in ELSEWHERE:
-                said = f"A lab has no {name!r}. Write {ELSEWHERE[name]}."
-                raise AttributeError(said, name=name, obj=self) from None
+                raise UnknownName(f"A lab has no {name!r}. Write {ELSEWHERE[name]}.") from None
+            if name in self.problems:
+                raise UnknownName(f"The source {name!r} is not available: {self.problems[name]}") from None
             raise
 
     def __dir__(self) -> Iterable[str]:
@@ -272,18 +282,20 @@ class Query(Tabular):
         parameters: Any,
         own: Mapping[str, Any] = NOTHING,
         others: Mapping[str, str] = NOTHING,
+        numeric: str | None = None,
     ) -> None:
         """``own``: tables of the caller by the names that the SQL may mean; ``others``: what else the caller calls so,
-        and how it becomes a table."""
+        and how it becomes a table. ``numeric`` as in ``Lab``."""
         self._lab, self.text, self.parameters, self._own, self._others = lab, sql, parameters, own, others
-        self._decimals = lab._numeric != "text"
+        self._numeric, self._decimals = numeric, numeric != "text"
+        self._not_tables: dict[str, str] = {}
         self._kept: pa.Table | None = None
         self._first: tuple[pa.Schema, list[pa.RecordBatch]] | None = None
 
     def stream(self, blocksize: int | None = None) -> Stream:
         """The tuples as they come; ``blocksize``: batches of exactly so many rows. Close it."""
         self._lab._check_open()
-        return converted(self._stream(blocksize), self._lab._numeric)
+        return converted(self._stream(blocksize), self._numeric)
 
     def _stream(self, blocksize: int | None) -> Stream:
         lab = self._lab
@@ -370,7 +382,8 @@ class Query(Tabular):
         try:
             yield
         except StatementError as error:
-            ways = (way for name, way in self._others.items() if f"no table {name!r}" in error.detail)
+            others = {**self._others, **self._not_tables}
+            ways = (way for name, way in others.items() if f"no table {name!r}" in error.detail)
             error.hint = next(ways, error.hint)
             raise
 
@@ -379,14 +392,19 @@ class Query(Tabular):
         own = {name: each for name, each in self._own.items() if coordinator.catalog.uploads.get(name) is None}
         if not own:
             return coordinator
-        uploads = Uploads()
+        uploads, self._not_tables = Uploads(), {}
         for name, each in coordinator.catalog.uploads.tables.items():
             uploads.add(name, each)
         over = coordinator.over(uploads)
         for name, each in own.items():
             with suppress(ParameterError):  # the name is that of a source, a view, a table
                 over.catalog.check_name(name)
-                over.catalog.upload(name, table_of(each))
+                try:
+                    table = table_of(each)
+                except ParameterError as error:
+                    self._not_tables[name] = f"{name} is a {type(each).__name__} here, but no table: {error}"
+                    continue
+                over.catalog.upload(name, table)
         return over
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:

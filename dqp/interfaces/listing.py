@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from dai.client.results.elsewhere import UnknownName
 from dai.client.results.preview import SHOWN_ROWS
 from dai.client.results.table import lines
 from dai.client.results.tabular import Tabular, checked_rows
@@ -140,29 +141,35 @@ class Place:
         names = self.names()
         if name not in names:
             where = ".".join(self._path) or "The lab"
-            raise AttributeError(f"{where} has no {name!r}. {nearest(name, names) if names else ''}".rstrip())
+            raise UnknownName(f"{where} has no {name!r}. {nearest(name, names) if names else ''}".rstrip())
         if self._path in self._known:
             return Place(self._lab, self._known, self._path, name)
         return Place(self._lab, self._known, (*self._path, name))
 
     @property
     def query(self) -> Any:
-        if self._path not in self._known:
-            raise AttributeError(f"{'.'.join(self._path)} is no table; it has: {', '.join(self.names())}.")
+        if self._table not in self._known:
+            raise UnknownName(f"{'.'.join(self._path)} is no table; it has: {', '.join(self.names())}.")
         what = "*" if self._column is None else quoted(self._column)
-        return self._lab.sql(f"select {what} from {'.'.join(map(quoted, self._path))}")
+        return self._lab.sql(f"select {what} from {'.'.join(map(quoted, self._table))}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self.names():
             return self.at(name)
-        if self._path in self._known and hasattr(Tabular, name):
+        if self._table in self._known and hasattr(Tabular, name):
             return getattr(self.query, name)
         return self.at(name)
 
+    @property
+    def _table(self) -> tuple[str, ...]:
+        """The path of the table: a source may be named for its one table, as one of files is."""
+        own = (*self._path, *self._path)
+        return own if len(self._path) == 1 and own in self._known else self._path
+
     def __dir__(self) -> Iterable[str]:
-        of_queries = [each for each in dir(Tabular) if not each.startswith("_")] if self._path in self._known else []
+        of_queries = [each for each in dir(Tabular) if not each.startswith("_")] if self._table in self._known else []
         return [*self.names(), *of_queries]
 
     def __repr__(self) -> str:
@@ -170,4 +177,4 @@ class Place:
         return f"<{named}: {', '.join(self.names()) or 'a column'}>"
 
     def _repr_html_(self) -> str | None:
-        return self.query._repr_html_() if self._path in self._known else None
+        return self.query._repr_html_() if self._table in self._known else None

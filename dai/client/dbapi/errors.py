@@ -21,6 +21,10 @@ class Error(Exception):
     code: str | None = None
     sqlstate: str | None = None
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the caller's own lines and the message, not the library's."""
+        return [*errors.own_lines(self), f"{type(self).__name__}: {self}"]
+
 
 class InterfaceError(Error):
     """A cursor or connection that is closed or in use, or a call that makes no sense."""

@@ -13,6 +13,7 @@ from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 from dai.errors import MissingDependencyError, RequestError
+from dai.plugins import extra_hint
 
 try:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -20,7 +21,7 @@ try:
     from http_message_signatures import HTTPSignatureAlgorithm, algorithms
 except ModuleNotFoundError as error:
     raise MissingDependencyError(
-        f"Signed requests need the Python package {error.name!r}.", hint="pip install 'dai-dqp[identity]'"
+        f"Signed requests need the Python package {error.name!r}.", hint=extra_hint("identity")
     ) from error
 
 _PORTS = {"http": 80, "https": 443}

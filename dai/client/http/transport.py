@@ -421,7 +421,10 @@ class Transport:
                 f"What answers at {base} does not speak HTTP.", hint="Check the port; is TLS on (https://)?"
             )
         if isinstance(error, ConnectionRefusedError):
-            return UnreachableError(f"Nothing answers at {base}: is `dai serve` running?", hint="Check host and port.")
+            said = "Check host and port."
+            if urlsplit(base).port is None:
+                said = f"The address has no port: `dai serve` listens on 8080, {base}:8080."
+            return UnreachableError(f"Nothing answers at {base}: is `dai serve` running?", hint=said)
         if isinstance(error, ConnectionError):
             return UnreachableError(f"{base} closed the connection before it answered.", hint="Is it being restarted?")
         return UnreachableError(f"Nothing answers at {base}: {error}.", hint="Check host and port.")

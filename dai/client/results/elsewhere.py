@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from dai.errors import own_lines
 
 OF_RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("to_df", "fetchdf", "fetch_df", "fetch_df_all", "DataFrame"), ".df()"),
@@ -12,26 +15,46 @@ OF_RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("columns", "column_names", "names"), ".arrow().column_names"),
     "shape": ".arrow().shape",
     "dtypes": ".arrow().schema",
+    "json": '.text(), of query(…, format="json")',
     **dict.fromkeys(("plot", "describe", "iloc", "loc", "values", "groupby", "to_numpy", "sort_values"), ".df()"),
-    **dict.fromkeys(("to_csv", "to_parquet", "write_csv", "write_parquet"), '.save("result.parquet")'),
+    **dict.fromkeys(("to_csv", "write_csv"), '.save("result.csv")'),
+    **dict.fromkeys(("to_parquet", "write_parquet"), '.save("result.parquet")'),
 }
 OF_RESOURCES: Mapping[str, str] = {
     **dict.fromkeys(("sql", "read_sql", "execute_query", "select", "fetch"), ".query(sql)"),
     **dict.fromkeys(("tables", "list_tables", "columns", "describe"), ".schema()"),
     **dict.fromkeys(("cursor", "commit", "executemany"), "dai.dbapi.connect(resource.url)"),
     **dict.fromkeys(("insert", "update", "run"), ".execute(sql)"),
+    **dict.fromkeys(("load", "upload", "to_sql"), 'frame.to_sql("name", "dai://host:8080/resource"), by pandas'),
+    "job": ".jobs()",
 }
 
 
-class Elsewhere:
-    """Says what stands in the place of a name that somebody brings from elsewhere: ``instead``, by that name."""
+class UnknownName(AttributeError):
+    """A name that something has not; a notebook shows one line of it."""
 
-    instead: ClassVar[Mapping[str, str]] = {}
+    def _render_traceback_(self) -> list[str]:
+        return [*own_lines(self), f"AttributeError: {self}"]
+
+
+class UnknownLength(TypeError):
+    """How many rows there are is not known yet; a notebook shows one line of it."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [*own_lines(self), f"TypeError: {self}"]
+
+
+class Elsewhere:
+    """Says what stands in the place of a name that somebody brings from elsewhere: ``_instead``, by that name."""
+
+    _instead: ClassVar[Mapping[str, str]] = {}
 
     if not TYPE_CHECKING:  # types know what there is
 
         def __getattr__(self, name: str) -> Any:
             said = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in self.instead:
-                said += f". Write {self.instead[name]}"
-            raise AttributeError(said, name=name, obj=self)
+            if name in self._instead:
+                said += f". Write {self._instead[name]}"
+            elif not name.startswith("_") and (near := get_close_matches(name, dir(self), 1)):
+                said += f". Did you mean {near[0]!r}?"
+            raise UnknownName(said)

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from dai.errors import MissingDependencyError, RequestError
+from dai.errors import DataError, MissingDependencyError, RequestError
 from dai.formats.values.text import is_numeric_text
+from dai.plugins import extra_hint
 from dai.streams.meaning import Meaning
 
 _POLARS_DIGITS = 38
@@ -25,7 +26,15 @@ def to_pandas(read: Callable[[], pa.Table], exact: bool, **options: Any) -> Any:
     ``attrs`` has what columns mean, by their names."""
     needed("pandas")
     table = read()
-    frame = _each(table, partial(_for_pandas, exact)).to_pandas(**options)
+    try:
+        frame = _each(table, partial(_for_pandas, exact)).to_pandas(**options)
+    except ValueError as error:
+        if "out of range" not in str(error):
+            raise
+        raise DataError(
+            f"A data frame of pandas cannot have a value of this result: {error}.",
+            hint="Dates are of the years 1 to 9999: .arrow() and .pl() give others; or cast them in the query.",
+        ) from error
     frame.attrs.update({each.name: said for each in table.schema if (said := dict(Meaning.of(each.metadata).said))})
     return frame
 
@@ -48,9 +57,7 @@ def needed(package: str) -> Any:
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"This needs the Python package {package!r}.", hint=f"pip install 'dai-dqp[{package}]'"
-        ) from error
+        raise MissingDependencyError(f"This needs the Python package {package!r}.", hint=extra_hint(package)) from error
 
 
 def _each(table: pa.Table, convert: Callable[[pa.Array, bool], pa.Array]) -> pa.Table:

@@ -103,6 +103,10 @@ class Results(Mapping[str, ResponseResult]):
         self._response = response
         self._seen: dict[str, ResponseResult] = {}
 
+    def __repr__(self) -> str:
+        come = ", ".join(self._seen) or "none yet"
+        return f"<Results: {come}{'' if self._response.complete else ', more may come'}>"
+
     def __getitem__(self, name: str) -> ResponseResult:
         while name not in self._seen and not self._response.complete:
             self._response.advance()

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from dai.client.results.elsewhere import OF_RESULTS, Elsewhere
+from dai.client.results.elsewhere import OF_RESULTS, Elsewhere, UnknownLength
 from dai.client.results.preview import SHOWN_ROWS, first_rows, printed
 from dai.errors import ParameterError
 
@@ -21,7 +21,7 @@ class Tabular(Elsewhere, ABC):
     """``fetchone``, ``fetchmany`` and ``fetchall`` go through the rows once, as a cursor does. ``len`` is the number of
     all rows, once they were read: before, it is a TypeError, and nothing is read."""
 
-    instead = OF_RESULTS
+    _instead = OF_RESULTS
     _decimals = True
     """Whether decimal numbers that travel as text are ``decimal.Decimal`` in rows."""
     _fetched: Rows | None = None
@@ -86,7 +86,7 @@ class Tabular(Elsewhere, ABC):
     def __len__(self) -> int:
         length = self._length()
         if length is None:
-            raise TypeError("How many rows there are is known when they were read: .arrow() reads and keeps them.")
+            raise UnknownLength("How many rows there are is known when they were read: .arrow() reads and keeps them.")
         return length
 
     def __bool__(self) -> bool:

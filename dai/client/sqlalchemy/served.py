@@ -44,6 +44,11 @@ def options(url: URL) -> dict[str, Any]:
             said[name] = _NUMBERS[name](str(value))
         elif name != "dialect":
             known = ", ".join((*_TEXTS, *_NUMBERS, "dialect"))
+            if name == "token":
+                raise exc.ArgumentError(
+                    "The URL has a token in the open, which would be printed with it. Set DAI_TOKEN or have a profile; "
+                    "or write it as a password, which SQLAlchemy hides: dai://:TOKEN@host:8080/NAME."
+                )
             raise exc.ArgumentError(f"The URL has the option {name!r}. Known are: {known}.")
     return said
 

@@ -135,7 +135,11 @@ class Files(DuckDB):
             try:
                 new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS FROM {reader}")
             except duckdb.Error as error:
-                raise _unreadable(name, files, error) from error
+                failure = _unreadable(name, files, error)
+                if len(self._tables) == 1:
+                    raise failure from error
+                said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
+                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS SELECT error('{said}') AS unreadable")
             paths += files
         for setting in (
             "autoinstall_known_extensions = false",
@@ -277,7 +281,10 @@ def _rows(form: str, path: str, size: int) -> int | None:
     if path.endswith((".gz", ".zst")):
         return None
     if form in ("parquet", "arrow"):
-        return int(parquet.read_metadata(path).num_rows)
+        try:
+            return int(parquet.read_metadata(path).num_rows)
+        except pa.ArrowException:
+            return None
     with open(path, "rb") as file:
         sample = file.read(_SAMPLE)
     lines = sample.count(b"\n")
@@ -290,10 +297,14 @@ def _listed(paths: Sequence[str]) -> str:
 
 def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataError:
     """Names files as people do, not by their paths."""
-    message = str(error).partition("\n")[0].partition(": ")[2]
+    text = str(error)
+    message = text.partition("\n")[0].partition(": ")[2]
+    if "unicode" in text.lower() and message.startswith("CSV Error"):
+        message = f"it is not UTF-8 ({message.removeprefix('CSV Error on ').lower()})"
     for each in files:
         message = message.replace(each, Path(each).name)
-    return DataError(f"The files of the table {table!r} cannot be read: {message}")
+    hint = "Convert it to UTF-8: iconv -f latin1 -t utf8." if "unicode" in text.lower() else None
+    return DataError(f"The files of the table {table!r} cannot be read: {message}", hint=hint)
 
 
 def _refuse() -> NoReturn:

@@ -22,7 +22,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 MOST_VALUES = 65_535
 """Of one statement: what PostgreSQL takes."""
 _OPERAND_ENDS = frozenset({"word", "name", "string", "number"})
-_GIVE_ONE = 'Give it one: query(…, {0}=…) in Python, <sqlParameter name="{0}"> in a document.'
+_GIVE_ONE = 'Give it one: query(…, {0}=…) in Python, -p {0}=… of a command, <sqlParameter name="{0}"> in a document.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,10 @@ def placed(sql: str, parameters: Parameters, syntax: Syntax) -> Placed:
     """ParameterError for a name without a value, a value without its name in the statement, and a list that does not
     stand behind IN; LimitError for more values than a statement may have."""
     if not isinstance(parameters, Mapping) and not any(isinstance(each, list) for each in parameters):
+        if parameters and "?" not in sql and (names := names_in(sql, syntax)):
+            raise ParameterError(
+                f"The statement has {names[0]}, and the values have no names.", hint=_GIVE_ONE.format(names[0][1:])
+            )
         return Placed(sql, parameters, sql)
     code = [each for each in tokens(sql, syntax) if each.kind != "comment"]
     places = list(

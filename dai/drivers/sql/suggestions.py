@@ -43,6 +43,8 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
         if not 0 < place < len(code) or code[place].kind != "word":
             continue
         word = texts[place]
+        if texts[place - 1] == "," and word.upper() == "FROM":
+            return f"Leave out the comma before {word}."
         if word.upper() in _RESERVED and texts[place - 1].upper() in _OPERANDS:
             return f"{word} is a keyword; a column of that name is written {quoted(word, syntax)}."
     upper = [each.upper() for each in texts]

@@ -35,8 +35,12 @@ def names(run: Run) -> list[str]:
 
 
 def column_names(run: Run) -> list[str]:
-    """Of all tables."""
-    return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({_NAMES}) m, pragma_table_xinfo(m.name) i")]
+    """Of all tables; not of views, where one of them is of something that is gone."""
+    try:
+        return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({_NAMES}) m, pragma_table_xinfo(m.name) i")]
+    except sqlite3.Error:
+        own = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({own}) m, pragma_table_xinfo(m.name) i")]
 
 
 def function_names(run: Run) -> list[str]:

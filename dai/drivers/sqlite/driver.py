@@ -37,6 +37,7 @@ from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quot
 from dai.drivers.sql.lexer import bind_markers, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
+from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import name_of, translated
 from dai.drivers.sqlite.syntax import SYNTAX
@@ -257,7 +258,7 @@ class SQLite(PooledDriver[Connection]):
             return batch
 
         with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt, here=True):
-            _check_names(connection, text, bound)
+            check(connection, text, bound)
             declared = _declared(connection, query)
             cursor.execute(text, bound)
             if cursor.description is None:
@@ -334,30 +335,6 @@ class _Session(PooledSession[Connection]):
 
 def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
     return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
-
-
-MOST_CHECKED = 10_000
-"""Characters of a statement that a person may have written; longer ones are not read once more for their names."""
-
-
-def _check_names(connection: Connection, sql: str, bound: Any) -> None:
-    """SQLite takes a name in double quotes that nothing has for a text; in brackets it says that there is none."""
-    if '"' not in sql or len(sql) > MOST_CHECKED:
-        return
-    names = [each for each in tokens(sql, SYNTAX) if each.kind == "name" and sql[each.start] == '"']
-    plain = [each for each in names if not {"]", '"'} & set(sql[each.start + 1 : each.end - 1])]
-    if not plain:
-        return
-    written = sql
-    for each in plain:  # as long as before
-        written = f"{written[: each.start]}[{written[each.start + 1 : each.end - 1]}]{written[each.end :]}"
-    try:
-        connection.raw.execute(f"EXPLAIN {written}", bound).close()
-    except sqlite3.OperationalError as error:
-        if str(error).startswith("no such column: "):
-            raise
-    except sqlite3.Error:
-        return  # the statement itself says what is wrong
 
 
 def _declared(connection: Connection, query: str) -> list[str]:

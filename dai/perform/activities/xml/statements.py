@@ -13,6 +13,7 @@ from dai.errors import MissingDependencyError, ParameterError
 from dai.perform.activities.xml.collections import MEDIA_TYPE, ROLE, bounded, store_of
 from dai.perform.activity import Activity, Context, Element, Markup, Output, attribute, child, output, text
 from dai.perform.xml.process import Process
+from dai.plugins import extra_hint
 from dai.streams.stream import Block, ByteStream
 
 
@@ -113,7 +114,7 @@ class XQueryStatement(Activity):
         store_of(context)
         if find_spec("saxonche") is None:
             raise MissingDependencyError(
-                "xQueryStatement needs the Python package 'saxonche'.", hint="pip install 'dai-dqp[xquery]'"
+                "xQueryStatement needs the Python package 'saxonche'.", hint=extra_hint("xquery")
             )
         place = (self.collection, self.resource)
         return resource_set(context, "xquery", self.expression, self.namespaces, place)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dai.errors import DataError, MissingDependencyError
+from dai.plugins import extra_hint
 from dai.service.registry.entries import SAID, VALUES, VOCABULARY, Audience, Entry, listed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def oxigraph() -> Any:
         import pyoxigraph
     except ImportError as error:
         raise MissingDependencyError(
-            "RDF needs the optional package pyoxigraph.", hint="pip install 'dai-dqp[registry]'"
+            "RDF needs the optional package pyoxigraph.", hint=extra_hint("registry")
         ) from error
     return pyoxigraph
 
