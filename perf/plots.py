@@ -41,13 +41,33 @@ def ranked(axes: Any, values: Mapping[str, float], *, title: str, label: str, na
     ordered = sorted(values.items(), key=lambda each: each[1])
     for place, (name, value) in enumerate(ordered):
         axes.plot([place], [value], "o", color=COLOURS[value > 1], markersize=4.5)
-        if name in named or len(ordered) <= MANY:
+        if len(ordered) <= MANY:
             axes.annotate(name, (place, value), xytext=(-5, 0), textcoords="offset points", ha="right", fontsize=8)
     _finish(axes.axhline, axes, title, 1.0)
     axes.set_xticks([])
     axes.set_xlabel(f"{len(ordered)} queries, the best first")
     axes.set_ylabel(label)
     decades(axes, "y")
+    if len(ordered) > MANY:
+        _column(axes, [(place, *each) for place, each in enumerate(ordered) if each[0] in named])
+
+
+def _column(axes: Any, points: Sequence[tuple[int, str, float]]) -> None:
+    """The names of points one above the other, right of all of them, each with a line to its own."""
+    low, high = axes.get_ylim()
+    line = (high / low) ** 0.035
+    at = 0.0
+    for place, name, value in points:
+        at = max(value, at * line)
+        axes.annotate(
+            name,
+            (place, value),
+            xytext=(axes.get_xlim()[1] * 1.02, at),
+            fontsize=8,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6},
+        )
 
 
 def count(values: Mapping[str, float], below: float = 1.0) -> str:
