@@ -195,6 +195,23 @@ def test_rows_hold_as_many_values_as_chance_gives_them() -> None:
     assert values == {"customer": pytest.approx(63.2, rel=0.01), "id": 100}
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select s.id from pg.sales s join maria.customers c on s.customer = c.id", 1_000_000),
+        ("select s.id from maria.customers c join pg.sales s on s.customer = c.id", 1_000_000),
+        ("select s.id from pg.sales s join maria.customers c on s.customer = c.id where c.name = 'x'", 5263),
+        ("select s.id from pg.sales s where s.customer in (select c.id from maria.customers c)", 1_000_000),
+    ],
+)
+def test_a_column_of_which_nothing_is_known_refers_to_the_key_of_a_join(sql: str, expected: float) -> None:
+    sales = _table("pg", "sales", 1e6, *(Column(each, "INTEGER", "int4") for each in ("id", "customer")))
+    catalog = Catalog.of([sales, CUSTOMERS], dialects={"pg": "postgresql", "maria": "mariadb"})
+    estimator = Estimator()
+    tree = optimise(bind(sql, catalog).tree, Context(catalog, estimator, Names()))
+    assert estimator.rows(tree) == pytest.approx(expected, rel=0.02)
+
+
 def test_a_join_makes_no_new_values() -> None:
     lines = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
     name = next(iter(lines.columns))

@@ -270,6 +270,17 @@ def _distinct(side: Estimate, name: str) -> float:
     return side.columns.get(name, UNKNOWN).distinct or max(1.0, side.rows * 0.5)
 
 
+def _distincts(left: Estimate, one: str, right: Estimate, other: str) -> tuple[float, float]:
+    """Of two columns that are equal in a join. Where nobody knows them of one, and the other is a key, it refers to
+    that: it has the values of the key."""
+    mine, theirs = left.columns.get(one, UNKNOWN).distinct, right.columns.get(other, UNKNOWN).distinct
+    if mine is None and theirs is not None and frozenset((other,)) in right.keys:
+        return min(theirs, _distinct(left, one)), theirs
+    if theirs is None and mine is not None and frozenset((one,)) in left.keys:
+        return mine, min(mine, _distinct(right, other))
+    return _distinct(left, one), _distinct(right, other)
+
+
 def _key(side: Estimate, names: Iterable[str]) -> frozenset[str]:
     """The key among the columns that has the fewest combinations; empty if there is none."""
     columns = frozenset(names)
@@ -297,7 +308,7 @@ def _joining(left: Estimate, right: Estimate, pairs: Pairs) -> float:
 def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
     part = 1.0
     for one, other in pairs:
-        mine, theirs = _distinct(left, one), _distinct(right, other)
+        mine, theirs = _distincts(left, one, right, other)
         if mine < theirs and frozenset((other,)) in right.keys:
             part *= referred(mine, theirs, right.rows) / right.rows
         elif theirs < mine and frozenset((one,)) in left.keys:
@@ -325,8 +336,8 @@ def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> fl
         mine = left.keys.get(_key(left, (each for each, _ in pairs)), every)
         others *= _equally(left, right, [(one, other) for one, other in pairs if other not in key])
     else:
-        mine = math.prod(_distinct(left, each) for each, _ in pairs)
-        every = math.prod(_distinct(right, each) for _, each in pairs)
+        known = [_distincts(left, one, right, other) for one, other in pairs]
+        mine, every = math.prod(each for each, _ in known), math.prod(each for _, each in known)
     theirs = max(1.0, min(right.rows, every))
     if len(pairs) == 1 and mine < every and frozenset((pairs[0][1],)) in right.keys:
         return referred(mine, every, theirs) * others
