@@ -55,6 +55,10 @@ _BETWEEN = frozenset({"IPython", "ipykernel", "pandas", "sqlalchemy"})
 """Whose lines say nothing to the caller."""
 
 
+DETAIL = 4000
+"""Characters of a text in a problem document: a message may repeat a name of megabytes."""
+
+
 class DaiError(Exception):
     """Base of the tree.
 
@@ -103,7 +107,12 @@ class DaiError(Exception):
             "instance": instance,
             **self.extra,
         }
-        return {name: value for name, value in members.items() if value is not None}
+        return {name: shortened(value, DETAIL) for name, value in members.items() if value is not None}
+
+
+def shortened(value: Any, most: int) -> Any:
+    """A text of so many characters at most; what is no text as it is."""
+    return f"{value[:most]}…" if isinstance(value, str) and len(value) > most else value
 
 
 def own_lines(error: BaseException) -> list[str]:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import orjson
 import pytest
 
 from dai.config import LimitsConfig
 from dai.drivers import Driver, driver_for
-from dai.errors import BusyError, CancelledError, ConflictError, GoneError, LimitError, NotFoundError
+from dai.errors import BusyError, CancelledError, ConflictError, DocumentError, GoneError, LimitError, NotFoundError
 from dai.perform.parser import parse, query
 from dai.service.jobs.jobs import Jobs
 from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED
@@ -104,6 +105,17 @@ def test_one_failure_fails_the_job_and_keeps_nothing(jobs: Jobs) -> None:
     assert not list(jobs.results.directory.glob("*/*"))
     with pytest.raises(GoneError):
         jobs.output(job, "x")
+
+
+def test_what_is_kept_of_a_job_is_small(jobs: Jobs) -> None:
+    """A list has a thousand of them: neither names nor messages have megabytes."""
+    long = "n" * 1_000_000
+    with pytest.raises(DocumentError, match="characters at most"):
+        parse(TWO.format("2").replace('name="', f'name="{long}', 1).encode())
+    job = ended(jobs, submit(jobs, f"select * from {long}").id)
+    assert job.phase == ERROR
+    assert "no such table" in str(job.error)
+    assert len(orjson.dumps([job.error, job.activities])) < 10_000
 
 
 def test_a_document_may_end_its_session(jobs: Jobs) -> None:

@@ -21,6 +21,8 @@ from dai.plugins import nearest
 
 _SHOWN = 100
 """Characters of a value that a message repeats."""
+MOST_NAME = 200
+"""Characters of a name: it stands in what is kept of a job, several times."""
 _SPACE = " \t\r\n"
 _GROUPS = ("sequence", "flow")
 _INSTANCE = "{http://www.w3.org/2001/XMLSchema-instance}"
@@ -43,7 +45,7 @@ _TYPES: Mapping[type, tuple[Callable[[str], Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """The kind of an attribute that names or links: text, not empty."""
+    """The kind of an attribute that names or links: text, not empty and not long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,10 @@ def _check_value(node: etree._Element, what: str, value: str, kind: Any) -> None
     if isinstance(kind, _Name):
         if not value:
             raise error_at(node, f"{what[0].upper()}{what[1:]} is empty.", "a name")
+        if len(value) > MOST_NAME:
+            raise error_at(
+                node, f"{what[0].upper()}{what[1:]} has {len(value):,} characters.", f"{MOST_NAME} characters at most"
+            )
     elif isinstance(kind, tuple):
         if value not in kind:
             words = ", ".join(map(repr, kind))

@@ -12,6 +12,7 @@ from typing import Any
 
 from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Markup, fields_of
 from dai.perform.graph import GDS, PREVIEW, Dialect
+from dai.perform.validation import MOST_NAME
 
 _XSD_ANY = '<xs:sequence><xs:any processContents="skip" minOccurs="0" maxOccurs="unbounded"/></xs:sequence>'
 _XSD_TYPES = {str: "xs:string", int: "xs:long", float: "xs:double", bool: "xs:boolean"}
@@ -58,7 +59,7 @@ def xsd(dialect: Dialect = GDS) -> bytes:
 <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns="{dialect.namespace}"
            targetNamespace="{dialect.namespace}" elementFormDefault="qualified">
   <xs:simpleType name="name">
-    <xs:restriction base="xs:string"><xs:minLength value="1"/></xs:restriction>
+    <xs:restriction base="xs:string"><xs:minLength value="1"/><xs:maxLength value="{MOST_NAME}"/></xs:restriction>
   </xs:simpleType>
   <xs:group name="activity">
     <xs:choice>

@@ -6,12 +6,10 @@ from collections import OrderedDict
 
 import orjson
 
-from dai.errors import DaiError, InternalError
+from dai.errors import DETAIL, DaiError, InternalError
 
 KEPT = 1000
 """Problems at most; the oldest goes first."""
-DETAIL = 4000
-"""Characters of a detail or a hint that are kept."""
 
 
 class Problems:
@@ -27,9 +25,8 @@ class Problems:
         problem = {"detail": error.title, "rows": rows, **error.problem(id)}
         if "rows" not in error.extra:  # a response document has said it
             problem["detail"] = f"{problem['detail'][:DETAIL]} {rows:,} rows came before."
-        cut = {name: value[: DETAIL + 100] if isinstance(value, str) else value for name, value in problem.items()}
         self._kept.pop((id, owner), None)
-        self._kept[id, owner] = orjson.dumps(cut, default=str)
+        self._kept[id, owner] = orjson.dumps(problem, default=str)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 

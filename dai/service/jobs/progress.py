@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from dai.errors import shortened
 from dai.perform.parser import Perform
 from dai.perform.progress import Report
 
+DETAIL = 500
+"""Characters of a text about an activity: a job has hundreds of these, and a list hundreds of jobs."""
 BEGINNING = 160
 """Characters of a job's first statement that are kept."""
 
@@ -16,7 +19,8 @@ def report_values(report: Report) -> dict[str, Any]:
     """The progress of one activity as values for JSON."""
     values = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
     values["seconds"] = round(report.seconds, 6)
-    values["error"] = report.error.problem() if report.error is not None else None
+    problem = report.error.problem() if report.error is not None else None
+    values["error"] = problem and {name: shortened(value, DETAIL) for name, value in problem.items()}
     values["parts"] = [dataclasses.asdict(each) for each in report.parts]
     return values
 
