@@ -13,6 +13,8 @@ from dai.errors import DataError, ParameterError
 from dai.plugins import nearest
 from dai.streams.stream import TYPE_NAME
 
+MOST_PATTERN = 1000
+
 
 def quoted(name: str, syntax: Syntax) -> str:
     """An identifier that means exactly ``name``. ParameterError for what no database takes."""
@@ -83,8 +85,19 @@ def _duplicate(names: Sequence[str]) -> str | None:
 
 
 def like(pattern: str, name: str) -> bool:
-    """SQL's LIKE, without regard to case: ``%`` any text, ``_`` any character, a backslash takes the next literally."""
-    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    wild = {"%": ".*", "_": "."}
-    expression = "".join(wild.get(part) or re.escape(part.removeprefix("\\") or part) for part in parts)
-    return re.fullmatch(expression, name, re.IGNORECASE | re.DOTALL) is not None
+    """SQL's LIKE, without regard to case: ``%`` any text, ``_`` any character, a backslash takes the next literally.
+    No name fits a pattern of more than MOST_PATTERN characters."""
+    if len(pattern) > MOST_PATTERN:
+        return False
+    parts = [""]
+    for each in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if each == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if each == "_" else re.escape(each.removeprefix("\\") or each)
+    first, *others = parts
+    if others:
+        # each part where it comes first, for good: to try all places of all parts could take for ever
+        *within, last = others
+        first += "".join(f"(?>.*?{each})" for each in within if each) + f".*{last}"
+    return re.fullmatch(first, name, re.IGNORECASE | re.DOTALL) is not None
