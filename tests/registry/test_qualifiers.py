@@ -10,6 +10,7 @@ import pytest
 from dai.security.identity import Caller
 from dai.service.registry.entries import Entry, Reference
 from dai.service.registry.mirror import Mirror
+from dai.service.registry.uddi.faults import Refused
 from dai.service.registry.uddi.finding import Search
 from tests.registry.test_uddi import (
     ASKED_BAGS,
@@ -115,3 +116,17 @@ def test_bindings_by_what_they_implement() -> None:
     for qualifiers, models in itertools.product(COMBINATIONS, MODELS):
         fitting = {f"urn:b:{at}" for at, each in enumerate(MODELS) if implements([each], models, qualifiers)}
         assert set(found(mirror, "binding", qualifiers, **said(models))) == fitting, (qualifiers, models)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"categoryBag": {"keyedReference": [{"tModelKey": T1, "keyValue": str(each)} for each in range(101)]}},
+        {"identifierBag": {"keyedReference": [{"tModelKey": T1, "keyValue": str(each)} for each in range(101)]}},
+        {"tModelBag": {"tModelKey": [f"uuid:{each}" for each in range(101)]}},
+    ],
+)
+def test_a_search_has_few_keys(asked: dict[str, Any]) -> None:
+    """Each is compared with all of each entry."""
+    with pytest.raises(Refused, match="101 keys and references are asked for"):
+        Search(Mirror(), Caller("a"), "business", asked)

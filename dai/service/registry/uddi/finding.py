@@ -39,7 +39,8 @@ _AGAINST = (
 
 MOST = 1000
 """Entries in one answer."""
-MOST_NAMES, MOST_NAME = 5, 255
+MOST_NAMES, MOST_NAME, MOST_KEYS = 5, 255, 100
+"""In one search; each key is compared with all of each entry."""
 
 
 def most_of(asked: dict[str, Any]) -> int:
@@ -69,6 +70,8 @@ class Search:
         self._categories = references(asked.get("categoryBag", {}).get("keyedReference", []))
         self._identifiers = references(asked.get("identifierBag", {}).get("keyedReference", []))
         self._tmodels = [iri(each) for each in asked.get("tModelBag", {}).get("tModelKey", []) if each]
+        if (keys := len(self._categories) + len(self._identifiers) + len(self._tmodels)) > MOST_KEYS:
+            raise Refused("E_tooManyOptions", f"{keys:,} keys and references are asked for; {MOST_KEYS} may be.")
         self._urls = {each.get("text", "") for each in asked.get("discoveryURLs", {}).get("discoveryURL", [])}
 
     def matching(self, among: Iterable[str] | None = None) -> list[Entry]:
