@@ -1,15 +1,18 @@
 import sqlite3
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import dai.service.resources
 from dai.config import parse
+from dai.drivers import Driver
 from dai.drivers.memory import Memory
 from dai.errors import ConfigurationError, NotFoundError
 from dai.plugins import Table
-from dai.service.resources import Resource, Resources
+from dai.security.identity import Caller
+from dai.service.resources import MOST_CALLERS, Callers, Resource, Resources
 
 
 def resources(document: dict[str, Any], base: Path | str = ".") -> Resources:
@@ -143,3 +146,14 @@ def test_schemas_are_kept_by_their_patterns_but_not_all_of_them() -> None:
     assert driver.asked == 102
     assert resource.known_schema("t0%") is not None
     assert resource.known_schema("t1%") is None, "they are forgotten from time to time"
+
+
+def test_who_has_many_credentials_keeps_out_nobody() -> None:
+    """Of a federation that passes callers on: jobs of others need theirs."""
+    callers = Callers(lambda caller: cast(Driver, SimpleNamespace(published=None)))
+    resource = Resource("lab", cast(Driver, SimpleNamespace(published=None)))
+    bob = callers.of(Caller("bob", bearer="b"), resource)
+    for number in range(2 * MOST_CALLERS):
+        last = callers.of(Caller("alice", bearer=str(number)), resource)
+    for each in (bob, last):
+        assert callers.by(each.database_user) is each

@@ -32,9 +32,10 @@ from dai.streams.meaning import Meaning
 
 IDLE_SECONDS = 60.0
 """After which an unused connection of a database user of a role map is closed."""
-MOST_CALLERS = 64
+MOST_CALLERS, MOST_OF_ONE = 64, 8
 CALLER_SECONDS = 3600.0
-"""Of callers of a federation that passes them on: how many are kept in memory, and how long after their last use."""
+"""Of credentials of callers of a federation that passes them on: how many are kept in memory, in all and of one caller,
+and how long after their last use."""
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
@@ -201,20 +202,25 @@ class Callers:
     def __init__(self, federation_of: Callable[[Caller], Driver]) -> None:
         self._federation_of = federation_of
         self._lock = threading.Lock()
-        self._resources: OrderedDict[str, tuple[Resource, float]] = OrderedDict()
+        self._resources: OrderedDict[str, tuple[Resource, float, str]] = OrderedDict()
+        """With the time of the last use, and the name of the caller."""
 
     def of(self, caller: Caller, resource: Resource) -> Resource:
         who = (caller.name, caller.method, sorted(caller.resources), sorted(caller.groups), caller.bearer)
         key = "caller " + hashlib.sha256(repr(who).encode()).hexdigest()[:32]
         with self._lock:
-            known = self._resources.pop(key, (None, 0.0))[0]
+            known = self._resources.pop(key, (None, 0.0, ""))[0]
             if known is None:
                 driver, described = self._federation_of(caller), (resource.kind, resource.description, key)
                 driver.published = resource.driver.published
                 known = Resource(resource.name, driver, *described, policy=resource.policy, config=resource.config)
-            self._resources[key] = known, time.monotonic()
+            self._resources[key] = known, time.monotonic(), caller.name
+            # queries that run hold what goes, and nobody else then; who has many credentials keeps out nobody else
+            own = [each for each, (_, _, name) in self._resources.items() if name == caller.name]
+            if len(own) > MOST_OF_ONE:
+                del self._resources[own[0]]
             while len(self._resources) > MOST_CALLERS:
-                self._resources.popitem(last=False)  # queries that run hold it, and nobody else then
+                self._resources.popitem(last=False)
             return known
 
     def by(self, key: str | None) -> Resource:
@@ -230,12 +236,12 @@ class Callers:
     def tidy(self) -> None:
         since = time.monotonic() - CALLER_SECONDS
         with self._lock:
-            for key in [key for key, (_, used) in self._resources.items() if used < since]:
+            for key in [key for key, (_, used, _) in self._resources.items() if used < since]:
                 del self._resources[key]
 
     def close(self) -> None:
         with self._lock:
-            gone = [resource for resource, _ in self._resources.values()]
+            gone = [resource for resource, *_ in self._resources.values()]
             self._resources.clear()
         for each in gone:
             each.close()
