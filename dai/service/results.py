@@ -119,6 +119,10 @@ class Results:
             shutil.rmtree(directory, ignore_errors=True)
         self.account(-size)
 
+    def forms(self, job: str, index: int) -> int:
+        """Bytes of the files of a result in other forms than it is stored."""
+        return sum(each.stat().st_size for each in (self.directory / job).glob(f"{index}.*") if each.suffix != PART)
+
     def remove_forms(self, job: str, index: int, pattern: str) -> None:
         """Removes the files of a result in the forms whose names match ``pattern``. Open files stay readable."""
         with self.naming:

@@ -315,9 +315,9 @@ class Store:
         return int(self._run(_ACTIVE, {"of_service": self.service, "of_resource": resource})[0][0])
 
     def result_bytes(self, owner: str) -> int:
-        """Bytes of the results of the owner's jobs."""
+        """Bytes of the results of the owner's jobs, in all forms that are kept."""
         rows = self._run(sa.select(_jobs.c.outputs).where(self._own(), _owned(owner), _jobs.c.phase == "COMPLETED"))
-        return sum(each["bytes"] for (outputs,) in rows for each in outputs)
+        return sum(each["bytes"] + each.get("forms", 0) for (outputs,) in rows for each in outputs)
 
     def sent(self, day: str, more: Mapping[str, int]) -> dict[str, int]:
         """Adds ``more`` bytes by caller to those of the day, and gives all of the day. Former days are forgotten."""

@@ -116,6 +116,25 @@ def test_sessions(serve: Serve) -> None:
         assert alice.post("/sessions").status_code == 201
 
 
+def test_bytes_of_results_in_other_forms(serve: Serve) -> None:
+    """A result of a few kilobytes may be hundreds of megabytes as CSV."""
+    sql = (
+        "with recursive c(i) as (select 1 union all select i + 1 from c where i < {}) select hex(zeroblob(500)) from c"
+    )
+    with callers(serve, {"result_bytes": 100_000}) as (alice, _):
+
+        def outputs(rows: int) -> str:
+            job = alice.post("/resources/book/query", json={"sql": sql.format(rows)}, headers=ASYNC).headers["location"]
+            until(lambda: alice.get(job).json()["phase"] == "COMPLETED")
+            return f"{job}/outputs/result"
+
+        many, few = outputs(500), outputs(40)
+        refused(alice.get(f"{many}?format=csv"), "result_bytes")
+        for form, status in (("csv", 200), ("json", 200), ("webrowset", 429), ("csv", 200)):
+            assert alice.get(f"{few}?format={form}").status_code == status
+        assert alice.get(f"{many}?format=arrow").status_code == 200
+
+
 def test_bytes_of_results(serve: Serve) -> None:
     with callers(serve, {"result_bytes": 100_000}) as (alice, bob):
         many = {"sql": "select i, s, hex(randomblob(16)) as r from numbers limit 10000"}

@@ -35,6 +35,7 @@ from dai.errors import (
     NotAcceptableError,
     NotFoundError,
     PreconditionError,
+    QuotaError,
     RangeError,
     SlowRequestError,
     TooLargeError,
@@ -307,7 +308,7 @@ async def post_destruction(service: TheService, caller: TheCaller, job: Text, bo
     response_class=Response,
     responses=answers(
         *(NotFoundError, ConflictError, GoneError, NotAcceptableError, PreconditionError),
-        *(RangeError, LimitError, EncodingError),
+        *(RangeError, LimitError, QuotaError, EncodingError),
         ok={
             200: {"description": "The result", "content": {"*/*": {}}, "headers": {"ETag": header("of this form")}},
             206: {
@@ -347,7 +348,7 @@ async def get_output(
         return _file(request, stored, form.media_type, etag)
     blocksize = block_rows(options.blocksize, service.config.limits.block_rows) if form.binary else None
     return await asyncio.get_running_loop().run_in_executor(
-        service.rendering, _rendered, request, service, job, result["file"], form, blocksize
+        service.rendering, _rendered, request, service, known, result["file"], form, blocksize
     )
 
 
@@ -360,9 +361,11 @@ def _file(request: Request, path: Path, media_type: str, etag: str) -> KeptFile:
         raise InternalError("The result cannot be read.") from error
 
 
-def _rendered(request: Request, service: Service, id: str, index: int, form: Format, blocksize: int | None) -> KeptFile:
-    """Of blocks of a size that was asked for, the last file is kept."""
-    results = service.results
+def _rendered(
+    request: Request, service: Service, job: Job, index: int, form: Format, blocksize: int | None
+) -> KeptFile:
+    """Of blocks of a size that was asked for, the last file is kept. What it takes counts as its owner's."""
+    results, id = service.results, job.id
     variant = form.name if blocksize is None else f"{form.name}-{blocksize}"
     path, stored = results.path(id, index, variant), results.path(id, index)
     with results.rendering(results.path(id, index, form.name)):
@@ -373,10 +376,13 @@ def _rendered(request: Request, service: Service, id: str, index: int, form: For
                 file = stored.open("rb")
             except OSError as error:
                 raise GoneError("The result was destroyed.") from error
-            with file, results.writer(id, index, variant) as writer:
+            quota = service.quotas.storing(job.owner or "")
+            with file, quota as check, results.writer(id, index, variant) as writer:
                 chunks = iter(lambda: file.read(FILE_PIECE), b"")
                 with format_named(STORED_FORM).decode(chunks) as stream:
                     for block in form.encode(stream, blocksize):
+                        check(writer.written + len(block))
                         writer.write(block.data)
                 writer.finish()
+            service.jobs.count_forms(id)
         return _file(request, path, form.media_type, f"{id}-{index}-{variant}")

@@ -240,6 +240,12 @@ class Jobs:
         names = ", ".join(each["name"] for each in job.outputs) or "none"
         raise NotFoundError(f"Job {job.id} has no result {name!r}.", hint=f"Its results: {names}.")
 
+    def count_forms(self, id: str) -> None:
+        """Counts what the results of a job take in other forms as its owner's, too."""
+        job = self.get(id)
+        outputs = [{**each, "forms": self.results.forms(id, each["file"])} for each in job.outputs]
+        self.store.change(job, {COMPLETED}, outputs=outputs)
+
     @contextmanager
     def listening(self, id: str, listener: Callable[[], None]) -> Iterator[None]:
         """A context in which ``listener`` is called, from any thread, when the phase of the job changes. Contexts begin
