@@ -2,10 +2,12 @@
 that says what to type."""
 
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -21,6 +23,7 @@ from dai.client import Resource
 from dai.commands import start
 from dai.config import parse
 from dai.errors import (
+    ConfigurationError,
     DaiError,
     DataError,
     DocumentError,
@@ -238,3 +241,37 @@ def test_dates_that_pandas_cannot_hold() -> None:
     table = pa.table({"d": pa.array([-800_000], pa.date32())})
     with pytest.raises(DataError, match=r"(?s)out of range.*years 1 to 9999"):
         frames.to_pandas(lambda: table, False)
+
+
+def test_functions_of_other_products_and_words_before_the_sql(folder: Path, resource: Resource) -> None:
+    with dqp.connect(folder / "field.db") as lab:
+        for sql, says in (("select to_char(now(), 'YYYY')", "strftime"), ("select nvl(1, 2)", "coalesce")):
+            with pytest.raises(StatementError, match=f"Write {says}"):
+                lab.sql(sql).rows()
+    for sql, says in (
+        ("select id::text from birds", r"CAST\(… AS TEXT\)"),
+        ("select concat(id, 'x') from birds", r"a \|\| b"),
+        ("select id from birds where id = 1 and", "ends too early"),
+    ):
+        with pytest.raises(StatementError, match=says):
+            resource.query(sql)
+
+
+def test_a_damaged_file_of_a_database(tmp_path: Path) -> None:
+    (tmp_path / "junk.db").write_text("no database")
+    with pytest.raises(ConfigurationError, match="no file of SQLite or DuckDB either"):
+        dqp.connect(tmp_path / "junk.db")
+
+
+def test_a_body_with_another_name_of_the_sql(url: str) -> None:
+    answer = httpx.post(f"{url}/resources/field/query", json={"query": "select 1"})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "There is no parameter 'query' here.")
+    assert "sql" in answer.json()["hint"]
+    answer = httpx.get(f"{url}/resources/field/query", params={"sql": "select id from birds where id = :x", "x": "1"})
+    assert 'stands in parameters={"x": …}' in answer.json()["hint"]
+
+
+def test_a_clone_beside_a_script_is_not_taken_for_the_package() -> None:
+    """setuptools makes an editable installation of a path where this says that packages are in the root."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["setuptools"]["package-dir"] == {"": "."}

@@ -15,6 +15,16 @@ from dqp.catalog.validator import Fault
 
 Columns = Mapping[str, Mapping[str, str]]
 """By table: the names of its columns in the federation, and in the source."""
+_INSTEAD = {
+    **dict.fromkeys(("to_char", "date_format", "format_date"), "strftime(moment, '%Y-%m-%d')"),
+    **dict.fromkeys(("to_date", "str_to_date", "parse_date"), "strptime(text, '%Y-%m-%d')"),
+    **dict.fromkeys(("getdate", "sysdate", "curdate"), "now() or current_date"),
+    "nvl": "coalesce(a, b)",
+    "isnull": "a IS NULL, or coalesce(a, b)",
+    "group_concat": "string_agg(text, ', ')",
+    "to_number": "CAST(text AS DOUBLE)",
+}
+"""What does the same as functions of other products."""
 _ELLIPSIS = 300
 _LONGEST = 2_000
 _UNFIT = re.compile(
@@ -90,6 +100,8 @@ def explained(
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
         hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
+        if (function := _INSTEAD.get(match[2].casefold())) is not None:
+            hint = f"Write {function}."
         return StatementError(
             f"There is no {match[1].lower()} function {match[2]!r}.", sql=sql, position=fault.position, hint=hint
         )

@@ -140,6 +140,8 @@ class FederationMagics(Magics):
         if "/" not in name and not name.endswith(".toml"):
             labs = [each for each, value in variables.items() if isinstance(value, Lab) and not each.startswith("_")]
             hint = nearest(name, labs) if labs else f"{name} = dqp.connect(…) makes one."
+            if labs and name.casefold() in ("select", "from", "with", "values", "show", "describe", "summarize"):
+                hint = f"The federation stands before the SQL: %dqp {labs[0]} {name} …"
             raise ParameterError(f"There is no federation {name!r}.", hint=hint)
         if name not in self._opened:
             self._opened[name] = Lab(name)

@@ -50,7 +50,10 @@ def load(
         hint = near(path) or hint
         raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
+        hint = None
+        if path.suffix.lower() in (".db", ".sqlite", ".sqlite3", ".duckdb"):
+            hint = "It is no file of SQLite or DuckDB either; is it damaged, or not downloaded whole?"
+        raise ConfigurationError(f"The federation {path} is not TOML: {error}.", hint=hint) from error
     return _federation(document, path.parent, environment)
 
 

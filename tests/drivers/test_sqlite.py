@@ -235,6 +235,16 @@ def test_two_writers(short_locks: None, driver: Driver) -> None:
     assert table(driver, "SELECT x FROM t").column("x").to_pylist() == [1]
 
 
+def test_a_file_that_another_program_has_locked(short_locks: None, sqlite_url: str, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE t (x)")
+        other.execute("BEGIN EXCLUSIVE")
+        with closing(driver_for(sqlite_url, DriverOptions())) as driver:
+            for run in (table, update):
+                with pytest.raises(BusyError, match="locked by another user"):
+                    run(driver, "SELECT x FROM t" if run is table else "INSERT INTO t VALUES (1)")
+
+
 def test_nan_is_not_stored_as_null(driver: Driver) -> None:
     with pytest.raises(ParameterError, match="NaN"):
         update(driver, "INSERT INTO t (x) VALUES (?)", (float("nan"),))

@@ -97,7 +97,8 @@ def _fitting(model: type[M], validate: Callable[[], M]) -> M:
     try:
         return validate()
     except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
+        said = error.errors(include_url=False)
+        wrong = next((each for each in said if each["type"] == "extra_forbidden"), said[0])  # often misspelt
         if wrong["type"] == "json_invalid":
             raise DataError(f"The body is not JSON: {wrong['msg']}.") from error
         if not wrong["loc"]:
@@ -111,7 +112,7 @@ def names(model: type[BaseModel]) -> list[str]:
 
 def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
     """What pydantic says of a value where the names ``known`` may stand."""
-    place = [each for each in wrong["loc"] if each not in ("query", "path")]
+    place = wrong["loc"][wrong["loc"][0] in ("query", "path") and len(wrong["loc"]) > 1 :]
     # behind the first name only positions: the others are of the types that were tried
     name = ".".join(str(each) for number, each in enumerate(place) if number == 0 or isinstance(each, int))
     match wrong["type"]:
@@ -131,4 +132,6 @@ def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
 
 def unknown(name: str, known: list[str]) -> ParameterError:
     hint = nearest(name, known) if known else "It takes none."
+    if "parameters" in known and not hint.startswith("Did"):
+        hint += f' A value of the statement stands in parameters={{"{name}": …}}, which is JSON.'
     return ParameterError(f"There is no parameter {name!r} here.", hint=hint)

@@ -44,6 +44,7 @@ from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
+    BusyError,
     ConfigurationError,
     DatabaseUnavailableError,
     NotAQueryError,
@@ -142,6 +143,8 @@ class SQLite(PooledDriver[Connection]):
                         "The SQLite database file does not exist.",
                         hint="Check the path: sqlite:///file.db from where the configuration is, sqlite:////srv/file.db.",
                     ) from error
+                if isinstance(error, sqlite3.Error) and name_of(error).startswith("SQLITE_BUSY"):
+                    raise BusyError("The database is locked by another user.", hint="Try again later.") from error
                 raise DatabaseUnavailableError("The SQLite database file cannot be opened.") from error
 
         return Pool(

@@ -25,6 +25,7 @@ _INSTEAD = {
     **dict.fromkeys(("string_agg", "array_agg", "listagg"), "group_concat(text, ', ')"),
     **dict.fromkeys(("datediff", "date_diff"), "julianday(one) - julianday(other)"),
     **dict.fromkeys(("len", "char_length"), "length(text)"),
+    **dict.fromkeys(("concat", "concat_ws"), "a || b"),
     "greatest": "max(a, b)",
     "least": "min(a, b)",
 }
@@ -88,6 +89,10 @@ def _place(text: str, sql: str, connection: Connection) -> tuple[int | None, str
     what, _, name = text.partition(": ")
     if what.startswith('near "'):
         return of_only_token(sql, what[6:].rstrip('"'), SYNTAX), None
+    if what == "unrecognized token" and name == '":"' and sql.count("::") == 1:
+        return sql.index("::") + 1, "A cast is written CAST(… AS TEXT)."
+    if text == "incomplete input":
+        return None, "The statement ends too early."
     known: list[str] = []
     with contextlib.suppress(sqlite3.Error):
         if what == "no such table":
