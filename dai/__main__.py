@@ -61,8 +61,8 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
     arguments, unknown = commands.parse_known_args(words)
     if unknown:
         option = next((each for each in unknown if each.startswith("-")), None)
-        hint = nearest(option.partition("=")[0], _options(known[words[0]], words[1:])) if option else ""
-        commands.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}".rstrip(". ") + ("" if hint else "."))
+        hint = nearest(option.partition("=")[0], _options(known.get(words[0], commands), words[1:])) if option else ""
+        commands.error(f"unrecognized arguments: {' '.join(unknown)}." + (f" {hint}" if hint else ""))
     with harmless():
         return _run(name, arguments)
 

@@ -303,6 +303,7 @@ class Coordinator:
     ) -> Running:
         """The query under way, planned again where a source has other tables than it was planned for, or a copy
         of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
+        noted: tuple[str, ...] = ()
         for left in reversed(range(REPLANS + 1)):
             version = self.catalog.version
             planned = self.plan(sql, parameters, cancellation=cancellation)
@@ -311,9 +312,9 @@ class Coordinator:
                 running = self.run(
                     planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
                 )
-                return replace(running, stream=watched.stream(running.stream))
-            except OutdatedError:
-                continue
+                return replace(running, stream=watched.stream(running.stream), noted=running.noted + noted)
+            except OutdatedError as error:
+                noted = (f"stopped and planned again: {error.detail}",)
             except (ChangedError, StatementError, DataError) as error:
                 alias = self.catalog.owner(error.extra.get("source"))
                 columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()

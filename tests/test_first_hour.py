@@ -182,6 +182,8 @@ def test_a_folder_with_files_that_cannot_be_read(tmp_path: Path) -> None:
         for table, says in (("latin", "'latin' cannot be read: it is not UTF-8"), ("fake", r"fake\.parquet")):
             with pytest.raises(StatementError, match=says):
                 lab.sql(f"from {alias}.{table}").rows()
+            with pytest.raises(StatementError, match=says):  # although no column is read
+                lab.sql(f"select count(*) from {alias}.{table}").rows()
     with dqp.connect(str(tmp_path / "latin.csv")) as lab:
         with pytest.raises(DaiError, match=r"(?s)is not UTF-8.*iconv"):
             lab.sql("from latin").rows()
@@ -197,6 +199,9 @@ def test_commands(
     with pytest.raises(SystemExit):
         main(["query", f"{url}/field", "select 1", "--fromat", "csv"])
     assert "unrecognized arguments: --fromat csv. Did you mean '--format'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--verbose", "resources"])
+    assert "unrecognized arguments: --verbose" in capsys.readouterr().err
     monkeypatch.setenv("DAI_PROFILES", str(tmp_path / "profiles.toml"))
     monkeypatch.setenv("DAI_PROFILE", "lba")
     assert main(["resources"]) == 2

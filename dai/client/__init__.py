@@ -61,7 +61,9 @@ _FILES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".csv", ".parquet", ".toml")
 _MEANT = {
     "timeout": "Write read= or connect=, in seconds.",
     "verify": "Write ca=, a file (PEM) of authorities.",
-    **dict.fromkeys(("user", "username", "password", "auth", "api_key"), "Who asks says token=."),
+    **dict.fromkeys(
+        ("user", "username", "password", "auth", "api_key"), "Write token=: services know callers by a token."
+    ),
 }
 """Names that other libraries have for options."""
 _NAME = re.compile(r"[^\s/:.]+")

@@ -132,12 +132,17 @@ class Job(Tabular):
         if self.refresh().finished:
             yield self
             return
-        headers = {"Accept": status.SEQUENCE}
+        headers, before = {"Accept": status.SEQUENCE}, None
         while not self.finished:  # the service has a client come again after a while
+            began = time.monotonic()
             reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
             with reply.body:
                 for item in status.items(iter(reply.body.read1, b"")):
-                    yield self._changed(item)
+                    if item != before:
+                        before = item
+                        yield self._changed(item)
+            if not self.finished and time.monotonic() - began < 1:  # the service stops
+                time.sleep(1)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Until the job has ended, however it ended. Ctrl-C ends the waiting alone: the job goes on.

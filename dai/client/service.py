@@ -70,10 +70,8 @@ class Service:
             except NotFoundError:
                 parts = urlsplit(self.url)
                 first = parts.path.strip("/").removeprefix("resources/").partition("/")[0]
-                raise NotFoundError(
-                    f"There is no data service at {self.url}.",
-                    hint=f"Did you mean '{parts.scheme}://{parts.netloc}/{first}'?",
-                ) from error
+                meant = f"Did you mean '{parts.scheme}://{parts.netloc}/{first}'?" if first else "Check host and port."
+                raise NotFoundError(f"There is no data service at {self.url}.", hint=meant) from error
             hint = nearest(name, names) if names else "The service has none."
             if " " in name:
                 hint = f"It looks like SQL: the name of the resource stands first. {hint}"

@@ -212,6 +212,16 @@ def test_a_column_of_which_nothing_is_known_refers_to_the_key_of_a_join(sql: str
     assert estimator.rows(tree) == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("kind", ["in", "not in"])
+def test_a_key_of_an_empty_table_has_no_values(kind: str) -> None:
+    tables = [_table("pg", "sales", 1e3, *(Column(each, "INTEGER", "int4") for each in ("id", "customer")))]
+    tables.append(replace(CUSTOMERS, rows=0.0, columns=(Column("id", "INTEGER", "int", False, 0.0),)))
+    catalog = Catalog.of(tables, dialects={"pg": "postgresql", "maria": "mariadb"})
+    context = Context(catalog, Estimator(), Names())
+    sql = f"select s.id from pg.sales s where s.customer {kind} (select c.id from maria.customers c)"
+    assert context.estimator.rows(optimise(bind(sql, catalog).tree, context)) >= 1
+
+
 def test_a_join_makes_no_new_values() -> None:
     lines = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
     name = next(iter(lines.columns))

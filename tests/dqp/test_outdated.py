@@ -81,7 +81,10 @@ class World:
         return late
 
     def ask(self) -> list[int]:
-        return self.start().table()["v"].to_pylist()
+        stream, running = self.coordinator.start(QUERY, cancellation=Cancellation(), begun=self.executions.append)
+        assert running is not None
+        self.remarks = " ".join(running.remarks)
+        return stream.table()["v"].to_pylist()
 
 
 @pytest.fixture(params=[ROWS * 100, ROWS // 100])
@@ -95,11 +98,13 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_sample_that_contradicts_begins_the_query_anew(world: World) -> None:
     threading.Thread(target=lambda: world.reading.wait(SECONDS) and world.sampled.set()).start()
     assert world.ask() == ANSWER
+    assert "planned again" in world.remarks
     assert len(world.cancelled) == 1
     assert len(world.executions) == 2
     table = world.coordinator.catalog.table("m", "sales")
     assert table.rows == pytest.approx(ROWS, rel=0.1)
     assert world.ask() == ANSWER
+    assert "planned again" not in world.remarks
     assert len(world.executions) == 3
 
 

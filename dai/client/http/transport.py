@@ -422,8 +422,9 @@ class Transport:
             )
         if isinstance(error, ConnectionRefusedError):
             said = "Check host and port."
-            if urlsplit(base).port is None:
-                said = f"The address has no port: `dai serve` listens on 8080, {base}:8080."
+            parts = urlsplit(base)
+            if parts.port is None:
+                said = f"The address has no port: `dai serve` listens on 8080, {parts.scheme}://{parts.netloc}:8080."
             return UnreachableError(f"Nothing answers at {base}: is `dai serve` running?", hint=said)
         if isinstance(error, ConnectionError):
             return UnreachableError(f"{base} closed the connection before it answered.", hint="Is it being restarted?")

@@ -55,6 +55,7 @@ class Elsewhere:
             said = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in self._instead:
                 said += f". Write {self._instead[name]}"
-            elif not name.startswith("_") and (near := get_close_matches(name, dir(self), 1)):
-                said += f". Did you mean {near[0]!r}?"
+            elif not name.startswith("_"):
+                public = [each for each in dir(self) if not each.startswith("_")]
+                said += "".join(f". Did you mean {near!r}?" for near in get_close_matches(name, public, 1))
             raise UnknownName(said)

@@ -51,6 +51,8 @@ _READERS = {
     "parquet": "read_parquet({}, union_by_name = true, hive_partitioning = {hive})",
     "arrow": "read_parquet({}, union_by_name = true)",
 }
+_FAILING = "SELECT unreadable FROM (SELECT error('{}') AS unreadable) WHERE unreadable IS NULL"
+"""Whoever reads it, and be it no column, has the error."""
 _State = tuple[tuple[str, str, str, int, int], ...]
 """Table, form, path, time of change and size of every file."""
 
@@ -139,7 +141,7 @@ class Files(DuckDB):
                 if len(self._tables) == 1:
                     raise failure from error
                 said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
-                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS SELECT error('{said}') AS unreadable")
+                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS {_FAILING.format(said)}")
             paths += files
         for setting in (
             "autoinstall_known_extensions = false",

@@ -123,17 +123,24 @@ class KeptStatistics:
         except CancelledError:
             return known
         except TimeoutError:
+            told: Future[bool] = Future()
             with self._lock:
-                self._under_way[key] = Future()
-            future.add_done_callback(partial(self._late, key, before, known))
+                self._under_way[key] = told
+            future.add_done_callback(partial(self._late, key, before, known, told))
             return known
 
     def _late(
-        self, key: Key, before: Future[Statistics | None] | None, known: Statistics, sampled: Future[Statistics]
+        self,
+        key: Key,
+        before: Future[Statistics | None] | None,
+        known: Statistics,
+        told: Future[bool],
+        sampled: Future[Statistics],
     ) -> None:
         outdated = False
         with self._lock:
-            told = self._under_way.pop(key)
+            if self._under_way.get(key) is told:
+                del self._under_way[key]
             same = not sampled.cancelled() and self._statistics.get(key) is before  # else the table has changed
             if same and (after := sampled.result()) is not known:
                 self._replace(key, after)

@@ -273,7 +273,8 @@ def _distinct(side: Estimate, name: str) -> float:
 def _distincts(left: Estimate, one: str, right: Estimate, other: str) -> tuple[float, float]:
     """Of two columns that are equal in a join. Where nobody knows them of one, and the other is a key, it refers to
     that: it has the values of the key."""
-    mine, theirs = left.columns.get(one, UNKNOWN).distinct, right.columns.get(other, UNKNOWN).distinct
+    mine = left.columns.get(one, UNKNOWN).distinct or None
+    theirs = right.columns.get(other, UNKNOWN).distinct or None
     if mine is None and theirs is not None and frozenset((other,)) in right.keys:
         return min(theirs, _distinct(left, one)), theirs
     if theirs is None and mine is not None and frozenset((one,)) in left.keys:
