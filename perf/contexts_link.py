@@ -263,9 +263,9 @@ def _control(report: Report, resource: Resource, port: int) -> None:
     missed = [message for message, (_, whole) in smaller.items() if whole < CONTROL_GOAL]
     if missed:
         report.text(
-            f"With heads counted these miss the goal of {CONTROL_GOAL:.0%}: {'; '.join(missed)}. One message has one "
-            "request and one answer then, whose heads HTTP/1.1 does not do without (decision 49). Bodies alone meet it, "
-            "and so do messages that share their heads."
+            f"With heads counted these miss the goal of {CONTROL_GOAL:.0%}: {'; '.join(missed)}. One message has "
+            "one request and one answer then, whose heads HTTP/1.1 does not do without (decision 49). Bodies alone "
+            "meet it, and so do messages that share their heads."
         )
     for message, (bodies, whole) in smaller.items():
         report.goal(f"smaller: {message}, bodies", bodies, CONTROL_GOAL, at_least=True)

@@ -133,7 +133,7 @@ class Job(Tabular):
             yield self
             return
         headers, before = {"Accept": status.SEQUENCE}, None
-        while not self.finished:  # the service has a client come again after a while
+        while True:  # the service has a client come again after a while
             began = time.monotonic()
             reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
             with reply.body:
@@ -141,7 +141,9 @@ class Job(Tabular):
                     if item != before:
                         before = item
                         yield self._changed(item)
-            if not self.finished and time.monotonic() - began < 1:  # the service stops
+            if self.phase in FINISHED:
+                return
+            if time.monotonic() - began < 1:  # the service stops
                 time.sleep(1)
 
     def wait(self, timeout: float | None = None) -> Job:
