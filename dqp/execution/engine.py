@@ -243,7 +243,7 @@ class _Run:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
-            with interruptible(self._cancellation, self._cursor.interrupt, here=True):
+            with interruptible(self._cancellation, self._cursor.interrupt, here=True, waits=self._waits):
                 yield
         except (duckdb.Error, OSError, RuntimeError, MemoryError, pa.ArrowException) as error:
             for each in self._inputs.values():
@@ -252,6 +252,9 @@ class _Run:
             if isinstance(error, duckdb.InternalException | duckdb.FatalException) or _BROKEN.match(str(error)):
                 self.broken()
             _raise(error)
+
+    def _waits(self) -> bool:
+        return any(each.reading for each in self._inputs.values())
 
     def interrupt(self) -> None:
         with contextlib.suppress(duckdb.Error):

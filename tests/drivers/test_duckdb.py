@@ -306,3 +306,16 @@ def test_a_database_that_has_given_up_is_opened_anew(tmp_path: Path) -> None:
     assert table(driver, "SELECT n FROM t").column("n").to_pylist() == [1]
     assert given_up.closed
     driver.close()
+
+
+def test_a_database_that_answers_with_another_error_stays_open() -> None:
+    """One in memory would be empty."""
+
+    class Full(GivenUp):
+        def execute(self, *_: object) -> None:
+            raise duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate")
+
+    full, over = Full(), GivenUp()
+    assert module._answering(full) is full  # type: ignore[arg-type, comparison-overlap]
+    assert module._answering(over) is None  # type: ignore[arg-type]
+    assert (full.closed, over.closed) == (False, True)

@@ -22,12 +22,19 @@ def stuck(seconds: float) -> int:
 
 
 @contextmanager
-def interruptible(cancellation: Cancellation, interrupt: Callable[[], object], *, here: bool = False) -> Iterator[None]:
+def interruptible(
+    cancellation: Cancellation,
+    interrupt: Callable[[], object],
+    *,
+    here: bool = False,
+    waits: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
     """Inside the block, cancelling calls ``interrupt`` again and again until the block is left.
 
     Once is not enough: every database forgets an interrupt that comes just before its statement begins. No call of
     ``interrupt`` outlives the block, so none hits a later statement of the same connection. An exception that leaves
-    the block of cancelled work becomes the cause of the cancellation. ``here``: the database computes in this process.
+    the block of cancelled work becomes the cause of the cancellation. ``here``: the database computes in this process,
+    except while it ``waits`` for rows of others.
     """
     repeating: list[tuple[threading.Thread, threading.Event]] = []
 
@@ -35,15 +42,17 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object], *
         while not done.is_set():
             with contextlib.suppress(Exception):
                 interrupt()
+            if here and waits():
+                _going_on[done] = time.monotonic()
             done.wait(AGAIN_SECONDS)
 
     def begin() -> None:
         done = threading.Event()
+        thread = threading.Thread(target=repeat, args=(done,), name="interrupt", daemon=True)
+        thread.start()
+        repeating.append((thread, done))
         if here:
             _going_on[done] = time.monotonic()
-        thread = threading.Thread(target=repeat, args=(done,), name="interrupt", daemon=True)
-        repeating.append((thread, done))
-        thread.start()
 
     try:
         with cancellation.on_cancel(begin):

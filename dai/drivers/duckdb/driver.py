@@ -86,8 +86,8 @@ _BUILDING = frozenset(
 )
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
-_given_up: list[None] = []
-"""One for each error after which some database of DuckDB answers nothing any more."""
+_given_up = 0
+"""Counts errors after which some database of DuckDB answers nothing any more."""
 MEMORY = ":memory:"
 
 
@@ -179,7 +179,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
-            if self._root is not None and self._looked_after != (now := len(_given_up)):
+            if self._root is not None and self._looked_after != (now := _given_up):
                 self._looked_after = now
                 self._root = _answering(self._root)
             self._root = self._opened(self._root)
@@ -378,11 +378,16 @@ def _answering(root: DuckDBPyConnection) -> DuckDBPyConnection | None:
     """The connection; None where its database has given up: it is closed then, and to be opened anew."""
     try:
         root.execute("SELECT 1")
-    except duckdb.Error:
-        with contextlib.suppress(duckdb.Error):
-            root.close()
-        return None
+    except duckdb.Error as error:
+        if _fatal(error):
+            with contextlib.suppress(duckdb.Error):
+                root.close()
+            return None
     return root
+
+
+def _fatal(error: Exception) -> bool:
+    return isinstance(error, duckdb.FatalException | duckdb.InternalException) or str(error).startswith("FATAL Error")
 
 
 def _columns(relation: Any) -> list[tuple[str, Any]]:
@@ -425,9 +430,10 @@ def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[
 
 
 def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
+    global _given_up
     text = str(error)
-    if isinstance(error, duckdb.FatalException | duckdb.InternalException) or text.startswith("FATAL Error"):
-        _given_up.append(None)
+    if _fatal(error):
+        _given_up += 1
     damaged = "does not match stored checksum" in text
     unusable = isinstance(error, duckdb.IOException | duckdb.FatalException)
     if damaged or unusable or text.startswith(("IO Error", "FATAL Error")):

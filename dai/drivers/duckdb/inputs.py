@@ -52,6 +52,11 @@ class StreamInput:
                 log.exception("an input failed")
                 raise
 
+    @property
+    def reading(self) -> bool:
+        """Whether DuckDB waits for rows of the stream."""
+        return self._lock.locked()
+
     def close(self) -> None:
         """Waits for whoever pulls."""
         with self._lock:

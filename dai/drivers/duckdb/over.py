@@ -107,13 +107,16 @@ class _Run:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
-            with interruptible(self._cancellation, lambda: self._connection.interrupt(), here=True):
+            with interruptible(self._cancellation, lambda: self._connection.interrupt(), here=True, waits=self._waits):
                 yield
         except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
             for each in self._inputs.values():
                 if each.failure is not None:
                     raise each.failure from error
             _raise(error)
+
+    def _waits(self) -> bool:
+        return any(each.reading for each in self._inputs.values())
 
     def close(self) -> None:
         """Ends DuckDB's work, then the inputs, which it may have been waiting for."""
