@@ -121,7 +121,11 @@ class Results:
 
     def forms(self, job: str, index: int) -> int:
         """Bytes of the files of a result in other forms than it is stored."""
-        return sum(each.stat().st_size for each in (self.directory / job).glob(f"{index}.*") if each.suffix != PART)
+        size = 0
+        for each in (self.directory / job).glob(f"{index}.*"):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                size += each.stat().st_size if each.suffix != PART else 0
+        return size
 
     def remove_forms(self, job: str, index: int, pattern: str) -> None:
         """Removes the files of a result in the forms whose names match ``pattern``. Open files stay readable."""

@@ -135,6 +135,19 @@ def test_bytes_of_results_in_other_forms(serve: Serve) -> None:
         assert alice.get(f"{many}?format=arrow").status_code == 200
 
 
+def test_a_form_of_other_blocks_takes_the_place_of_the_last(serve: Serve) -> None:
+    """The quota has room for one of them."""
+    count = "with recursive c(i) as (select 1 union all select i + 1 from c where i < 60)"
+    sql = f"{count} select hex(zeroblob(500)) from c"
+    with callers(serve, {"result_bytes": 100_000}) as (alice, _):
+        job = alice.post("/resources/book/query", json={"sql": sql}, headers=ASYNC).headers["location"]
+        until(lambda: alice.get(job).json()["phase"] == "COMPLETED")
+        for blocksize in (20, 10, 20):
+            answer = alice.get(f"{job}/outputs/result?format=arrow&blocksize={blocksize}")
+            assert answer.status_code == 200, (blocksize, answer.text)
+            assert len(answer.content) > 50_000
+
+
 def test_bytes_of_results(serve: Serve) -> None:
     with callers(serve, {"result_bytes": 100_000}) as (alice, bob):
         many = {"sql": "select i, s, hex(randomblob(16)) as r from numbers limit 10000"}

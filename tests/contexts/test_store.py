@@ -205,7 +205,7 @@ def test_what_has_no_bytes_is_counted(opened: Opened, url: str, monkeypatch: pyt
     monkeypatch.setattr("dai.service.contexts.contexts.MOST_OF_ONE", 3)
     contexts = opened(url)
     first, *_ = [contexts.create(b"", XML, ALICE).result() for _ in range(3)]
-    with pytest.raises(LimitError, match="3 contexts and documents"):
+    with pytest.raises(LimitError, match="This owner has 3 contexts and documents"):
         contexts.create(b"", XML, ALICE).result()
     with pytest.raises(LimitError):
         contexts.put(b"", XML, ALICE).result()

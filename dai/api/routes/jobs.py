@@ -372,6 +372,7 @@ def _rendered(
         if not path.exists():
             if blocksize is not None:
                 results.remove_forms(id, index, f"{form.name}-*")
+                service.jobs.count_forms(id)
             try:
                 file = stored.open("rb")
             except OSError as error:

@@ -323,7 +323,7 @@ class Contexts:
         count, size = held.get(holder, (0, 0))
         if count + new > MOST_OF_ONE:
             raise LimitError(
-                f"You have {MOST_OF_ONE:,} contexts and documents, and may have no more.",
+                f"This owner has {MOST_OF_ONE:,} contexts and documents, and may have no more.",
                 hint="End those that you no longer need: GET /contexts lists them.",
                 limit="contexts of one owner",
             )

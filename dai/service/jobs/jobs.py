@@ -72,7 +72,7 @@ class Jobs:
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
         self._config_of = config_of or (lambda resource: Config(limits=limits))
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._live: dict[str, Live] = {}
         self._listeners: dict[str, set[Callable[[], None]]] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
@@ -242,9 +242,10 @@ class Jobs:
 
     def count_forms(self, id: str) -> None:
         """Counts what the results of a job take in other forms as its owner's, too."""
-        job = self.get(id)
-        outputs = [{**each, "forms": self.results.forms(id, each["file"])} for each in job.outputs]
-        self.store.change(job, {COMPLETED}, outputs=outputs)
+        with self._counting:
+            job = self.get(id)
+            outputs = [{**each, "forms": self.results.forms(id, each["file"])} for each in job.outputs]
+            self.store.change(job, {COMPLETED}, outputs=outputs)
 
     @contextmanager
     def listening(self, id: str, listener: Callable[[], None]) -> Iterator[None]:
