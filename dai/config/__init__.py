@@ -48,6 +48,9 @@ __all__ = [
     "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
+LEAST_MEMORY = 100_000_000
+"""Of a share of a federation or an evaluator: with less, queries would fail instead of spilling."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -126,20 +129,22 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         )
     # what an engine takes by itself is a share of the machine, which its process may not have
     most = limits.memory_bytes
-    share, larger = ({"memory_bytes": most // part} if most else {} for part in (4, 2))
+    share = most // 4
+    larger = max(most // 2, LEAST_MEMORY) if most else 0
     resources = {}
     for name, value in named(merged, "resources"):
-        resources[name] = _resource(name, share | value, base, environment)
+        resources[name] = _resource(name, _with_memory(value, share), base, environment)
     federations = {}
     for name, value in named(merged, "federations"):
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
-        federations[name] = _federation(name, larger | value, base, environment, service.tls)
+        federations[name] = _federation(name, _with_memory(value, larger), base, environment, service.tls)
     roles = {}
     for name, value in named(merged, "roles"):
         if name in resources or name in federations:
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
-        roles[name] = _role(name, larger | value, base, service, bool(identity.methods) and not identity.anonymous)
+        value = _with_memory(value, larger if name == "evaluator" else 0)
+        roles[name] = _role(name, value, base, service, bool(identity.methods) and not identity.anonymous)
     for logical, published in replicas.publish.items():
         if published.resource not in (known := [*resources, *federations]):
             hint = nearest(published.resource, known) if known else "The service has none."
@@ -164,3 +169,8 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         federations=federations,
         roles=roles,
     )
+
+
+def _with_memory(value: dict[str, Any], share: int) -> dict[str, Any]:
+    """The section with that share in place of no ``memory_bytes`` of its own."""
+    return {**value, "memory_bytes": share} if share and value.get("memory_bytes", 0) == 0 else value

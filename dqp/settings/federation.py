@@ -20,7 +20,7 @@ from dqp.settings.sections import Reader, mapping
 from dqp.settings.sources import SourceSettings, sources
 from dqp.settings.tls import TlsSettings, tls
 
-LEAST_MEMORY = 100_000_000
+LEAST_MEMORY = config.LEAST_MEMORY
 """Bytes that DuckDB needs to spill a join's build side with one thread, measured with rows of 1 KB."""
 
 

@@ -9,8 +9,8 @@ import duckdb
 import psutil
 import pytest
 
-from dai.api.server.memory import STACKS_BYTES, machine
-from dai.config import parse
+from dai.api.server.memory import STACKS_BYTES, by_itself, machine
+from dai.config import LEAST_MEMORY, parse
 from dai.errors import LimitError, of_memory
 from tests.processes import ServiceProcess, until
 
@@ -85,8 +85,28 @@ def test_engines_have_a_share_of_it() -> None:
     assert free.federations["lab"].content == {}
 
 
+def test_a_share_is_enough_and_stands_in_for_0() -> None:
+    config = parse(
+        {
+            "limits": {"memory_bytes": 150_000_000},
+            "resources": {"a": {"url": "duckdb://", "memory_bytes": 0}},
+            "federations": {"lab": {"memory_bytes": 0}},
+            "roles": {"evaluator": {}, "other": {}},
+        },
+        environment={},
+    )
+    assert config.resources["a"].memory_bytes == 150_000_000 // 4
+    assert config.federations["lab"].content == {"memory_bytes": LEAST_MEMORY}
+    assert config.roles["evaluator"].content == {"memory_bytes": LEAST_MEMORY}
+    assert config.roles["other"].content == {}
+
+
 def test_by_itself_it_is_a_part_of_the_machines() -> None:
     assert 0 < machine() <= psutil.virtual_memory().total
+    begun = 1_700_000_000
+    for size in (4_000_000_000, 16_000_000_000):
+        assert by_itself(begun, size) == int(0.9 * size)
+    assert by_itself(begun, 2_000_000_000) == begun + 500_000_000
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -20,30 +21,38 @@ when DuckDB is loaded, and answers are as fast."""
 
 
 def bound(most: int) -> None:
-    """From now on this process gets about ``most`` more bytes than it has (0: ``SHARE`` of the machine, or of its
-    control group). A statement that asks for more fails, and what runs beside it goes on."""
+    """From now on this process gets about ``most`` more bytes than it has (0: it gets ``SHARE`` of the machine, or of
+    its control group, in all). A statement that asks for more fails, and what runs beside it goes on."""
     if sys.platform.startswith("linux"):
-        most = _mapped() + STACKS_BYTES + (most or int(machine() * SHARE))
-        threading.Thread(target=_watch, args=(most,), name="memory", daemon=True).start()
+        statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
+        begun = _mapped(statm) + STACKS_BYTES
+        most = begun + most if most else by_itself(begun, machine())
+        threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
 
 
-def _watch(most: int) -> None:
+def by_itself(begun: int, size: int) -> int:
+    """Bytes for a process of a machine of that ``size`` which begins with ``begun``, most of them only addresses."""
+    return max(int(size * SHARE), begun + size // 4)
+
+
+def _watch(most: int, statm: int) -> None:
     """Who asks for much at once is refused first: the last ``RESERVE_BYTES`` are given out in small steps."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     before = 0
     while True:
-        soft = min(most, max(most - RESERVE_BYTES, _mapped() + STEP_BYTES))
-        if soft != before:
-            resource.setrlimit(
-                resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
-            )
-            before = soft
+        with contextlib.suppress(OSError, MemoryError):
+            soft = min(most, max(most - RESERVE_BYTES, _mapped(statm) + STEP_BYTES))
+            if soft != before:
+                resource.setrlimit(
+                    resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+                )
+                before = soft
         time.sleep(TICK_SECONDS)
 
 
-def _mapped() -> int:
+def _mapped(statm: int) -> int:
     """Bytes of memory that can be written to."""
-    return int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
+    return int(os.pread(statm, 200, 0).split()[5]) * resource.getpagesize()
 
 
 def machine() -> int:
