@@ -312,10 +312,9 @@ def test_a_database_that_answers_with_another_error_stays_open() -> None:
     """One in memory would be empty."""
 
     class Full(GivenUp):
-        def execute(self, *_: object) -> None:
+        def execute(self, *_: object, **__: object) -> None:
             raise duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate")
 
-    full, over = Full(), GivenUp()
-    assert module._answering(full) is full  # type: ignore[arg-type, comparison-overlap]
-    assert module._answering(over) is None  # type: ignore[arg-type]
-    assert (full.closed, over.closed) == (False, True)
+    for each, closed in ((Full(), False), (GivenUp(), True)):
+        connection: Any = each
+        assert (module._answering(connection) is None, each.closed) == (closed, closed)
