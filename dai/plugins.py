@@ -29,14 +29,19 @@ def close_to(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None
     return next(iter(difflib.get_close_matches(name, list(compared), 1, cutoff)), None)
 
 
+def close_name(name: str, known: list[str]) -> str | None:
+    """As ``close_to``, whatever the case of the letters."""
+    if (close := close_to(name, known)) is not None:
+        return close
+    folded = {each.casefold(): each for each in known}
+    near = close_to(name.casefold(), folded)
+    return folded[near] if near is not None else None
+
+
 def nearest(name: str, known: list[str]) -> str:
     """A hint that names the nearest known name, whatever the case of its letters, or (the first MOST of) all when none
     is near."""
-    folded = {each.casefold(): each for each in known}
-    close = close_to(name, known)
-    if close is None and (near := close_to(name.casefold(), folded)) is not None:
-        close = folded[near]
-    if close is not None:
+    if (close := close_name(name, known)) is not None:
         return f"Did you mean {close!r}?"
     listed = ", ".join(each[:LONGEST] for each in sorted(known)[:MOST])
     return f"Known: {listed}." if len(known) <= MOST else f"Known: {listed} and {len(known) - MOST} more."

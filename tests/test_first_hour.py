@@ -37,6 +37,8 @@ from dai.errors import (
 TABLES = """
 create table birds (id integer, name text, "order" integer, "a""b" real, day date, mixed integer);
 insert into birds values (1, 'Pica', 5, 1.5, '2024-01-01', 1), (2, 'Corvus', 6, 2.5, '2024-02-01', 'many');
+create table items (tags text, value integer);
+insert into items values ('["a", "z"]', 1);
 create view gone as select * from nowhere;
 """
 
@@ -99,10 +101,17 @@ def test_statements(resource: Resource, sql: str, values: tuple[Any, ...], says:
         ("select id from birds where mixed >= 'm'", [(2,)]),
         ("select id from birds where lower(id) < 'ten' and id <> 'ten' and 'ten' || id > 'a' limit 1", [(1,)]),
         ("select id from (select name as id from birds) where id < 'D'", [("Corvus",)]),
+        ("select j.value from items, json_each(items.tags) j where j.value > 'm'", [("z",)]),
+        ("with d(id) as (values ('z')) select d.id from d, birds where d.id > 'm' limit 1", [("z",)]),
     ],
 )
 def test_statements_that_mean_what_they_say(resource: Resource, sql: str, rows: list[Any]) -> None:
     assert resource.query(sql).rows() == rows
+
+
+def test_a_large_table_is_not_read_before_a_statement(resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dai.drivers.sqlite.checks.MOST_READ", 1)
+    assert resource.query("select id from birds where id < 'ten'").rows() == [(1,), (2,)]
 
 
 def test_options_that_other_libraries_have(resource: Resource, url: str) -> None:

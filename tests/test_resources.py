@@ -157,3 +157,11 @@ def test_who_has_many_credentials_keeps_out_nobody() -> None:
         last = callers.of(Caller("alice", bearer=str(number)), resource)
     for each in (bob, last):
         assert callers.by(each.database_user) is each
+
+
+def test_jobs_with_a_fresh_token_each_find_theirs() -> None:
+    callers = Callers(lambda caller: cast(Driver, SimpleNamespace(published=None)))
+    resource = Resource("lab", cast(Driver, SimpleNamespace(published=None)))
+    sent = [callers.of(Caller("ci", bearer=str(number)), resource) for number in range(MOST_CALLERS)]
+    for each in sent:
+        assert callers.by(each.database_user) is each

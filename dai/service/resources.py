@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ from dai.streams.meaning import Meaning
 
 IDLE_SECONDS = 60.0
 """After which an unused connection of a database user of a role map is closed."""
-MOST_CALLERS, MOST_OF_ONE = 64, 8
+MOST_CALLERS = 64
 CALLER_SECONDS = 3600.0
-"""Of credentials of callers of a federation that passes them on: how many are kept in memory, in all and of one caller,
-and how long after their last use."""
+"""Of credentials of callers of a federation that passes them on: how many are kept in memory, and how long after their
+last use."""
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
@@ -216,11 +216,10 @@ class Callers:
                 known = Resource(resource.name, driver, *described, policy=resource.policy, config=resource.config)
             self._resources[key] = known, time.monotonic(), caller.name
             # queries that run hold what goes, and nobody else then; who has many credentials keeps out nobody else
-            own = [each for each, (_, _, name) in self._resources.items() if name == caller.name]
-            if len(own) > MOST_OF_ONE:
-                del self._resources[own[0]]
-            while len(self._resources) > MOST_CALLERS:
-                self._resources.popitem(last=False)
+            if len(self._resources) > MOST_CALLERS:
+                names = {each: name for each, (_, _, name) in self._resources.items()}
+                ((most, _),) = Counter(names.values()).most_common(1)
+                del self._resources[next(each for each, name in names.items() if name == most)]
             return known
 
     def by(self, key: str | None) -> Resource:

@@ -423,6 +423,7 @@ def test_an_answer_ends_where_no_block_comes_in_time(
     until(lambda: stream.described().get("next") == 1)
     first, end = flowing(anybody, stream, query=f"wait={wait}&count=2")
     assert (first.number, end.end, end.number, end.rows) == (0, True, 1, 0)
+    monkeypatch.setattr("dai.api.blocks.flowing.FLOWED_SECONDS", 60.0)
     paused.go.set()
     assert [each.number for each in flowing(anybody, stream, 1)] == [1, 2, 3]
 

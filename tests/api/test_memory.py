@@ -109,6 +109,22 @@ def test_by_itself_it_is_a_part_of_the_machines() -> None:
     assert by_itself(begun, 2_000_000_000) == begun + 500_000_000
 
 
+@pytest.mark.parametrize(
+    ("said", "limits"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "1000000\n", "a/b/memory.max": "max\n"}),
+        ("0::/a/b\n", {"a/memory.max": "2000000\n", "a/b/memory.max": "1000000\n"}),
+        (None, {"memory/memory.limit_in_bytes": "1000000\n"}),
+    ],
+)
+def test_control_groups_bound_the_machine(tmp_path: Path, said: str | None, limits: dict[str, str]) -> None:
+    own = {"proc/self/cgroup": said} if said is not None else {}
+    for name, text in {**own, **{f"sys/fs/cgroup/{each}": limit for each, limit in limits.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert machine(tmp_path) == 1_000_000
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
 def test_memory_that_is_refused_is_a_limit(error: Exception) -> None:
     assert isinstance(of_memory(error), LimitError)

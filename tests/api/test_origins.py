@@ -140,13 +140,24 @@ def test_reading_is_not_refused_to_links_from_elsewhere(client: httpx.Client) ->
     assert not [each for each in answer.headers if each.startswith("access-control")]
 
 
-@pytest.mark.parametrize("mode", ["cors", "no-cors", "navigate"])
+@pytest.mark.parametrize(
+    ("mode", "into", "link"),
+    [
+        ("cors", "empty", False),
+        ("no-cors", "image", False),
+        ("navigate", "document", True),
+        ("navigate", None, True),
+        *(("navigate", each, False) for each in ("iframe", "frame", "object", "embed")),
+    ],
+)
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", "none"])
-def test_a_page_of_another_site_does_not_time_queries(client: httpx.Client, mode: str, site: str) -> None:
+def test_a_page_of_another_site_does_not_time_queries(
+    client: httpx.Client, mode: str, into: str | None, link: bool, site: str
+) -> None:
     """It learns how long an answer takes that it may not read, and a query can say what takes long."""
-    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, **({"Sec-Fetch-Dest": into} if into else {})}
     answer = client.get("/resources/book/query?sql=select+1+as+one", headers=headers)
-    assert answer.status_code == (403 if site.endswith("-site") and mode != "navigate" else 200)
+    assert answer.status_code == (403 if site.endswith("-site") and not link else 200)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=named)

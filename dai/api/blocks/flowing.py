@@ -31,7 +31,7 @@ FLOWED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Wanted:
     """At most ``count`` blocks, of ``size`` bytes together, for a reader that ``accept`` says more of. The answer ends
     where none has come for ``wait`` seconds."""
 
@@ -52,12 +52,12 @@ class Flowing(Response):
         mailbox: Mailbox,
         number: int,
         blocks: list[Block],
-        asked: Asked,
+        wanted: Wanted,
     ) -> None:
         super().__init__(headers={"content-type": f"{MEDIA_TYPE};flow=true"})
         del self.headers["content-length"]
         self._service, self._access, self._session, self._mailbox = service, access, session, mailbox
-        self._number, self._blocks, self._asked = number, blocks, asked
+        self._number, self._blocks, self._wanted = number, blocks, wanted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -77,8 +77,8 @@ class Flowing(Response):
 
     async def _flow(self, send: Send, changes: Changes, gone: asyncio.Event) -> int:
         """Sends the blocks; the number behind them. What failed is told to whoever asks for that one."""
-        asked, mailbox, session = self._asked, self._mailbox, self._session
-        number, count, size = self._number, asked.count, asked.size
+        wanted, mailbox, session = self._wanted, self._mailbox, self._session
+        number, count, size = self._number, wanted.count, wanted.size
         blocks, more, begun = self._blocks, True, False
         loop = asyncio.get_running_loop()
         until = loop.time() + FLOWED_SECONDS
@@ -86,7 +86,7 @@ class Flowing(Response):
             if gone.is_set():
                 raise CancelledError("The client has gone.")
             if blocks:
-                frames = (self._service, session, mailbox, number, blocks, asked.accept)
+                frames = (self._service, session, mailbox, number, blocks, wanted.accept)
                 data = await framed_blocks(*frames, begun=begun)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 number, count, begun = number + len(blocks), count - len(blocks), True
@@ -95,7 +95,7 @@ class Flowing(Response):
                 session.touch()
                 bytes_there = mailbox.bytes_before(number) + min(size, GATHER_BYTES)
                 await changes.gather(GATHER_SECONDS, partial(mailbox.has, number, count, bytes_there))
-            elif not await changes.wait(min(asked.wait, until - loop.time())):
+            elif not await changes.wait(min(wanted.wait, until - loop.time())):
                 break
             blocks, more = mailbox.peek(number, count, size)
         return number

@@ -85,13 +85,16 @@ def check_page(headers: dict[bytes, bytes], names: frozenset[str], origins: froz
 def check_fetch(headers: dict[bytes, bytes], origins: frozenset[str]) -> None:
     """For requests that only read: DeniedError where a browser says that a page of another origin fetches or embeds the
     answer, unless pages of ``origins`` may. The page could not read it, but learns how long it takes, and a query can
-    say what takes long. Links are followed."""
-    if headers.get(b"sec-fetch-site") in _OWN_SITES or headers.get(b"sec-fetch-mode") in (None, b"navigate"):
+    say what takes long. Links are followed, but not into a frame."""
+    mode = headers.get(b"sec-fetch-mode")
+    link = mode == b"navigate" and headers.get(b"sec-fetch-dest") in (None, b"document")
+    if headers.get(b"sec-fetch-site") in _OWN_SITES or mode is None or link:
         return
     if ANY not in origins and headers.get(b"origin", b"").decode("latin-1") not in origins:
         raise DeniedError(
             "A page of another site may not ask here.",
-            hint="Links to here are followed. Pages may ask that are in origins of [service] in its configuration.",
+            hint="Links to here are followed. Pages that are in origins of [service] in its configuration may fetch "
+            "with CORS, as fetch() does by itself.",
         )
 
 

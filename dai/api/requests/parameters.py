@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dai.errors import DataError, ParameterError
 from dai.formats import FORMATS
-from dai.plugins import nearest
+from dai.plugins import close_name, nearest
 
 M = TypeVar("M", bound="Asked")
 _DIGITS = re.compile(r"[+-]?[0-9]{1,20}")
@@ -112,7 +112,9 @@ def names(model: type[BaseModel]) -> list[str]:
 
 def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
     """What pydantic says of a value where the names ``known`` may stand."""
-    place = wrong["loc"][wrong["loc"][0] in ("query", "path") and len(wrong["loc"]) > 1 :]
+    place = wrong["loc"]
+    if place[0] in ("query", "path") and len(place) > 1:
+        place = place[1:]
     # behind the first name only positions: the others are of the types that were tried
     name = ".".join(str(each) for number, each in enumerate(place) if number == 0 or isinstance(each, int))
     match wrong["type"]:
@@ -132,6 +134,6 @@ def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
 
 def unknown(name: str, known: list[str]) -> ParameterError:
     hint = nearest(name, known) if known else "It takes none."
-    if "parameters" in known and not hint.startswith("Did"):
+    if "parameters" in known and close_name(name, known) is None:
         hint += f' A value of the statement stands in parameters={{"{name}": …}}, which is JSON.'
     return ParameterError(f"There is no parameter {name!r} here.", hint=hint)

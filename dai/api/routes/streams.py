@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.blocks.changes import Changes, disconnected
-from dai.api.blocks.flowing import Asked as Flow
-from dai.api.blocks.flowing import Flowing
+from dai.api.blocks.flowing import Flowing, Wanted
 from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, read_frames, wants_flow, wants_frames
 from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
@@ -141,8 +140,8 @@ async def get_block(
         return Response(status_code=204)
     service: Service = request.app.state.service
     if wants_flow(accept, mailbox):
-        flow = Flow(accept, options.count, options.size, options.wait)
-        return Flowing(service, access, opened, mailbox, number, blocks, flow)
+        wanted = Wanted(accept, options.count, options.size, options.wait)
+        return Flowing(service, access, opened, mailbox, number, blocks, wanted)
     access.rows = sum(block.rows for block in blocks)
     headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(access.rows)}
     if mailbox.is_last(number + len(blocks) - 1):

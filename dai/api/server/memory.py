@@ -55,15 +55,15 @@ def _mapped(statm: int) -> int:
     return int(os.pread(statm, 200, 0).split()[5]) * resource.getpagesize()
 
 
-def machine() -> int:
+def machine(root: Path = Path("/")) -> int:
     """Bytes of memory of the machine, or what the control groups of this process allow, if that is less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    root = Path("/sys/fs/cgroup")
+    groups = root / "sys/fs/cgroup"
     try:
-        own = root / Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
+        own = groups / (root / "proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
     except OSError:
-        own = root
-    for group in (own, *own.parents, root):
+        own = groups
+    for group in (own, *own.parents, groups):
         for name in ("memory.max", "memory/memory.limit_in_bytes"):
             try:
                 sizes.append(int((group / name).read_text()))

@@ -16,6 +16,8 @@ from dai.errors import StatementError
 
 MOST_CHECKED = 10_000
 """Characters of a statement that a person may have written; longer ones are not read once more."""
+MOST_READ = 100_000
+"""Rows of a table that are read to see whether a column of numbers has texts."""
 _ORDERS = frozenset({"<", "<=", ">", ">="})
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _NUMERIC = re.compile("int|real|floa|doub", re.IGNORECASE)
@@ -59,19 +61,29 @@ def _check_orders(connection: Connection, sql: str, bound: Any) -> None:
     """A number comes before every text, whatever it says. Where the column has texts, too, that may be meant."""
     code = [each for each in tokens(sql, SYNTAX) if each.kind != "comment"]
     words = [_bare(sql[each.start : each.end]) for each in code]
+    if not _of_tables(words):
+        return
     for at, text in _texts(code, sql, bound):
         for column in _beside(code, words, at):
             name = words[column]
             if _NUMBER.fullmatch(text) or any(pair == ("as", name) for pair in pairwise(words)):
                 continue
             tables = _tables_of_numbers(connection, name, frozenset(words))
-            if tables and not any(_has_texts(connection, table, name) for table in tables):
+            if tables and not any(_may_have_texts(connection, table, name) for table in tables):
                 raise StatementError(
                     f"The column {name!r} has numbers, which SQLite puts before every text, here {text!r}.",
                     sql=sql,
                     position=code[at].start + 1,
                     hint=f"Compare with a number, or the texts: CAST({name} AS TEXT) < 'ten'.",
                 )
+
+
+def _of_tables(words: Sequence[str]) -> bool:
+    """Whether columns are those of tables: no WITH, no query within, no function in FROM (nor any other bracket)."""
+    if "with" in words or words.count("select") > 1:
+        return False
+    behind = words[words.index("from") :] if "from" in words else ()
+    return "(" not in behind[: behind.index("where")] if "where" in behind else "(" not in behind
 
 
 def _bare(word: str) -> str:
@@ -128,7 +140,10 @@ def _tables_of_numbers(connection: Connection, column: str, words: frozenset[str
     return [table for table, _ in declared] if all(_NUMERIC.search(kind) for _, kind in declared) else []
 
 
-def _has_texts(connection: Connection, table: str, column: str) -> bool:
+def _may_have_texts(connection: Connection, table: str, column: str) -> bool:
+    """Of a table of more than MOST_READ rows nobody knows."""
     quoted = f'"{table.replace(chr(34), chr(34) * 2)}"'
     name = f'"{column.replace(chr(34), chr(34) * 2)}"'
-    return bool(list(connection.run(f"SELECT 1 FROM {quoted} WHERE typeof({name}) = 'text' LIMIT 1")))
+    read = f"SELECT typeof({name}) AS kind FROM {quoted} LIMIT {MOST_READ + 1}"
+    ((rows, texts),) = connection.run(f"SELECT count(*), sum(kind = 'text') FROM ({read})")
+    return rows > MOST_READ or bool(texts)
