@@ -40,6 +40,8 @@ insert into birds values (1, 'Pica', 5, 1.5, '2024-01-01', 1), (2, 'Corvus', 6, 
 create table items (tags text, value integer);
 insert into items values ('["a", "z"]', 1);
 create view gone as select * from nowhere;
+create view named as select name as id from birds;
+create table none (id integer);
 """
 
 
@@ -102,6 +104,9 @@ def test_statements(resource: Resource, sql: str, values: tuple[Any, ...], says:
         ("select id from birds where lower(id) < 'ten' and id <> 'ten' and 'ten' || id > 'a' limit 1", [(1,)]),
         ("select id from (select name as id from birds) where id < 'D'", [("Corvus",)]),
         ("select j.value from items, json_each(items.tags) j where j.value > 'm'", [("z",)]),
+        ("select named.id from named join birds b on b.name = named.id where named.id < 'D'", [("Corvus",)]),
+        ("select id from birds where id >= ''", []),
+        ("select id from none where id > 'a'", []),
         ("with d(id) as (values ('z')) select d.id from d, birds where d.id > 'm' limit 1", [("z",)]),
     ],
 )

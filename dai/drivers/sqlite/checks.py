@@ -66,7 +66,7 @@ def _check_orders(connection: Connection, sql: str, bound: Any) -> None:
     for at, text in _texts(code, sql, bound):
         for column in _beside(code, words, at):
             name = words[column]
-            if _NUMBER.fullmatch(text) or any(pair == ("as", name) for pair in pairwise(words)):
+            if not text or _NUMBER.fullmatch(text) or any(pair == ("as", name) for pair in pairwise(words)):
                 continue
             tables = _tables_of_numbers(connection, name, frozenset(words))
             if tables and not any(_may_have_texts(connection, table, name) for table in tables):
@@ -130,7 +130,13 @@ def _beside(code: Sequence[Token], words: Sequence[str], at: int) -> Iterator[in
 
 
 def _tables_of_numbers(connection: Connection, column: str, words: frozenset[str]) -> list[str]:
-    """The tables of the statement that have the column; none where one of them declares it otherwise."""
+    """The tables of the statement that have the column; none where one of them declares it otherwise, or where the
+    statement names a view or a temporary table."""
+    others = connection.run(
+        "SELECT name FROM sqlite_schema WHERE type = 'view' UNION ALL SELECT name FROM sqlite_temp_schema"
+    )
+    if any(str(name).casefold() in words for (name,) in others):
+        return []
     found = connection.run(
         "SELECT m.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c "
         "WHERE m.type = 'table' AND lower(c.name) = ?",
@@ -141,9 +147,9 @@ def _tables_of_numbers(connection: Connection, column: str, words: frozenset[str
 
 
 def _may_have_texts(connection: Connection, table: str, column: str) -> bool:
-    """Of a table of more than MOST_READ rows nobody knows."""
+    """Of a table of more than MOST_READ rows nobody knows, and one without rows may be filled with texts."""
     quoted = f'"{table.replace(chr(34), chr(34) * 2)}"'
     name = f'"{column.replace(chr(34), chr(34) * 2)}"'
     read = f"SELECT typeof({name}) AS kind FROM {quoted} LIMIT {MOST_READ + 1}"
     ((rows, texts),) = connection.run(f"SELECT count(*), sum(kind = 'text') FROM ({read})")
-    return rows > MOST_READ or bool(texts)
+    return not 0 < rows <= MOST_READ or bool(texts)
