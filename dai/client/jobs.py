@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dai.streams.stream import Stream
 
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
+AGAIN_SECONDS = 1.0
+"""Between two requests of who follows a job, where the answer ends at once."""
 LONG_POLL = 20
 """Seconds a waiting request is held by the service."""
 
@@ -132,7 +134,7 @@ class Job(Tabular):
         if self.refresh().finished:
             yield self
             return
-        headers, before = {"Accept": status.SEQUENCE}, None
+        headers, before, told = {"Accept": status.SEQUENCE}, None, ""
         while True:  # the service has a client come again after a while
             began = time.monotonic()
             reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
@@ -140,11 +142,14 @@ class Job(Tabular):
                 for item in status.items(iter(reply.body.read1, b"")):
                     if item != before:
                         before = item
-                        yield self._changed(item)
+                        told = self._changed(item).phase
+                        yield self
             if self.phase in FINISHED:
+                if told not in FINISHED:  # by what was done with this object meanwhile
+                    yield self
                 return
-            if time.monotonic() - began < 1:  # the service stops
-                time.sleep(1)
+            if time.monotonic() - began < AGAIN_SECONDS:  # the service stops
+                time.sleep(AGAIN_SECONDS)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Until the job has ended, however it ended. Ctrl-C ends the waiting alone: the job goes on.

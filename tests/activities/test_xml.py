@@ -182,7 +182,7 @@ def test_xquery_has_bounds(expression: str, bound: str, driver: Collections, mon
 
 def test_without_saxon_it_says_what_to_install(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"saxonche(?s:.*)dai-dqp\[xquery\]"):
+    with pytest.raises(MissingDependencyError, match=r"saxonche(?s:.*)pip install -e '\.\[xquery\]'"):
         blocks(statement("xQueryStatement", "1"), driver)
 
 

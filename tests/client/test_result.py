@@ -333,7 +333,7 @@ def test_wide_and_long_values_are_cut_in_html() -> None:
 def test_missing_packages_are_named_with_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(arrow()) as server:
         monkeypatch.setitem(sys.modules, "polars", None)
-        with pytest.raises(MissingDependencyError, match=r"(?s)'polars'.*dai-dqp\[polars\]"):
+        with pytest.raises(MissingDependencyError, match=r"(?s)'polars'.*pip install -e '\.\[polars\]'"):
             result_of(server).to_polars()
 
 
