@@ -240,7 +240,6 @@ def test_who_follows_a_job_comes_again(
     monkeypatch.setattr(Transport, "send", counted)
     phases = [each.phase for each in followed.follow()]
     assert phases[-1] == "ABORTED"
-    assert phases == list(dict.fromkeys(phases))
     assert len(asked) >= 3
 
 
