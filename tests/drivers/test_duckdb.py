@@ -16,7 +16,7 @@ import pytest
 from dai.client.results import frames
 from dai.config import parse
 from dai.drivers import Driver, DriverOptions, driver_for
-from dai.drivers.duckdb import driver as module
+from dai.drivers.duckdb.errors import answering
 from dai.drivers.tables import ColumnStatistics
 from dai.errors import DatabaseUnavailableError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.formats import FORMATS, format_named
@@ -258,7 +258,7 @@ def test_a_load_that_breaks_a_constraint_says_so(driver: Driver) -> None:
 
 def test_a_query_has_no_more_memory_than_the_resource(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One query took 80 % of the machine's memory, and then 90 % of what was free on its disk."""
-    monkeypatch.setattr(module, "SPILL_BYTES", 20_000_000)
+    monkeypatch.setattr("dai.drivers.duckdb.driver.SPILL_BYTES", 20_000_000)
     many = "select count(*) from (select distinct i, i * 2 as j from range(4_000_000) t(i))"
     path = tmp_path / "small.duckdb"
     (tmp_path / "t.csv").write_text("a\n1\n")
@@ -317,4 +317,4 @@ def test_a_database_that_answers_with_another_error_stays_open() -> None:
 
     for each, closed in ((Full(), False), (GivenUp(), True)):
         connection: Any = each
-        assert (module._answering(connection) is None, each.closed) == (closed, closed)
+        assert (answering(connection) is None, each.closed) == (closed, closed)

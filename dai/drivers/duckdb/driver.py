@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -30,26 +29,21 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
-from dai.drivers.duckdb.inputs import beyond_arrow
-from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
+from dai.drivers.duckdb.errors import answering, fatal_errors, translated
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import huge, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query, tokens
-from dai.drivers.sql.positions import of_name
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     ConfigurationError,
-    ConflictError,
     DatabaseUnavailableError,
     DataError,
-    LimitError,
     NotAQueryError,
     ParameterError,
     StatementError,
-    of_memory,
 )
-from dai.plugins import close_to
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
@@ -73,8 +67,6 @@ _REFUSED = {
     StatementType.COPY_DATABASE,
     StatementType.EXPORT,
 }
-_SQLSTATES: tuple[tuple[type[Exception], str], ...] = ((duckdb.IntegrityError, "23000"), (duckdb.DataError, "22000"))
-"""DuckDB says no states of its own."""
 _TELLING = frozenset(
     "current_setting duckdb_databases duckdb_log_contexts duckdb_logs duckdb_secrets duckdb_settings "
     "duckdb_temporary_files pg_settings pragma_database_list which_secret".split()
@@ -86,8 +78,6 @@ _BUILDING = frozenset(
 )
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
-_given_up = 0
-"""Counts errors after which some database of DuckDB answers nothing any more."""
 MEMORY = ":memory:"
 
 
@@ -153,16 +143,16 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         return insert
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
-        with self._pool.connection(Cancellation()) as cursor, _translated():
+        with self._pool.connection(Cancellation()) as cursor, translated():
             return schema_of.tables(cursor, pattern)
 
     def statistics(self, table: str) -> Statistics:
-        with self._pool.connection(Cancellation()) as cursor, _translated():
+        with self._pool.connection(Cancellation()) as cursor, translated():
             return schema_of.statistics(cursor, table)
 
     def check(self) -> float:
         start = time.perf_counter()
-        with self._pool.connection(Cancellation()) as cursor, _translated():
+        with self._pool.connection(Cancellation()) as cursor, translated():
             cursor.execute("SELECT 1").fetchall()
         return time.perf_counter() - start
 
@@ -178,10 +168,10 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                         os.rmdir(f"{self._path}.tmp")
 
     def _cursor(self) -> DuckDBPyConnection:
-        with self._opening, _translated():
-            if self._root is not None and self._looked_after != (now := _given_up):
+        with self._opening, translated():
+            if self._root is not None and self._looked_after != (now := fatal_errors()):
                 self._looked_after = now
-                self._root = _answering(self._root)
+                self._root = answering(self._root)
             self._root = self._opened(self._root)
             return self._root.cursor()
 
@@ -222,7 +212,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         return True
 
     def _add_tables(self, connection: DuckDBPyConnection, tables: Tables, cancellation: Cancellation) -> None:
-        with _translated():
+        with translated():
             for name, table in tables.items():
                 connection.register(name, table)
 
@@ -250,7 +240,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
-        with _translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
+        with translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
             statements = connection.extract_statements(bound.sql)
             if len(statements) != 1 or statements[0].type not in _QUERIES:
                 raise NotAQueryError(
@@ -269,7 +259,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         def read() -> pa.RecordBatch | None:
             nonlocal broken
             broken = True
-            with _translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
+            with translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
                 batch = next(reader, None)
             broken = False
             return batch
@@ -310,17 +300,17 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
 class _Session(PooledSession[DuckDBPyConnection]):
     def begin(self, *, read_only: bool) -> None:
-        with _translated():
+        with translated():
             self.connection.execute(f"BEGIN TRANSACTION{' READ ONLY' if read_only else ''}")
 
     def commit(self) -> None:
-        with _translated():
+        with translated():
             self.connection.execute("COMMIT")
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         self.finish()
         bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", SYNTAX)
-        with _translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt, here=True):
+        with translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt, here=True):
             statements = self.connection.extract_statements(bound.sql)
             if len(statements) != 1:
                 raise StatementError("Send one statement at a time.", sql=sql)
@@ -340,7 +330,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
 
     def insert(self, statement: str, rows: pa.Table) -> int:
         self.finish()
-        with _translated(statement), interruptible(self._cancellation, self.connection.interrupt, here=True):
+        with translated(statement), interruptible(self._cancellation, self.connection.interrupt, here=True):
             self.connection.register("dai_load", rows)
             try:
                 self.connection.execute(statement)
@@ -374,22 +364,6 @@ def _changed(result: DuckDBPyConnection) -> int:
     return int(rows[0][0]) if names == ["Count"] and len(rows) == 1 else len(rows)
 
 
-def _answering(root: DuckDBPyConnection) -> DuckDBPyConnection | None:
-    """The connection; None where its database has given up: it is closed then, and to be opened anew."""
-    try:
-        root.execute("SELECT 1")
-    except duckdb.Error as error:
-        if _fatal(error):
-            with contextlib.suppress(duckdb.Error):
-                root.close()
-            return None
-    return root
-
-
-def _fatal(error: Exception) -> bool:
-    return isinstance(error, duckdb.FatalException | duckdb.InternalException) or str(error).startswith("FATAL Error")
-
-
 def _columns(relation: Any) -> list[tuple[str, Any]]:
     return list(zip(relation.columns, relation.types, strict=True))
 
@@ -417,87 +391,3 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch
                 )
         arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@contextmanager
-def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
-    try:
-        yield
-    except (duckdb.Error, OSError, MemoryError, pa.ArrowException) as error:
-        _raise(error, sql, bound)
-    except (OverflowError, UnicodeEncodeError) as error:
-        raise ParameterError("A parameter does not fit any type of DuckDB.") from error
-
-
-def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
-    global _given_up
-    text = str(error)
-    if _fatal(error):
-        _given_up += 1
-    damaged = "does not match stored checksum" in text
-    unusable = isinstance(error, duckdb.IOException | duckdb.FatalException)
-    if damaged or unusable or text.startswith(("IO Error", "FATAL Error")):
-        if "Could not set lock" in text:
-            raise DatabaseUnavailableError(
-                "The DuckDB database is open in another process: one at a time may have it.",
-                hint="Ask that process, such as a data service, or end it.",
-            ) from error
-        hint = "Name a file of DuckDB." if "not a valid DuckDB database" in text else None
-        raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.", hint=hint) from error
-    if (refused := of_memory(error)) is not None:
-        raise refused from error
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text or "bad allocation" in text:
-        raise LimitError(
-            "This query needs more memory and temporary disk space than DuckDB may have.",
-            hint="Sort, join or group fewer rows or columns, make shorter texts and lists, or ask who runs the service "
-            "for more (memory_bytes).",
-        ) from error
-    if isinstance(error, duckdb.PermissionException):
-        raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
-    if isinstance(error, duckdb.TransactionException) and "onflict" in text:
-        raise ConflictError("Another transaction changed the same rows.", hint="Try again.") from error
-    if "Values were not provided" in text and sql is not None:
-        check_count(bind_markers(sql, "qmark", SYNTAX).count, 0)
-    if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
-        raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
-    if (failure := beyond_arrow(text)) is not None:
-        raise failure from error
-    message, _, rest = text.partition("\n")
-    position = None
-    if sql is not None:
-        position = _position(text, sql)
-        if position is not None and bound is not None:
-            position = bound.original(position)
-        elif name := re.search(r'column "(.+?)"|with name (\S+)', message):
-            position = of_name(sql, name.group(1) or name.group(2), SYNTAX)
-    hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
-    hint = next((line for line in hints if '"pg_' not in line), None)
-    if function := re.search(r"Function with name (\S+) does not exist", message):
-        near = close_to(function[1].casefold(), [*OF_THE_GRAMMAR, *re.findall('"(.+?)"', hint or "")])
-        hint = f'Did you mean "{near}"?' if near else hint
-    sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
-    detail = message.partition(": ")[2] or message
-    if detail.startswith("CSV Error on Line"):
-        file = re.search(r"^\s*file = (?:.*[/\\])?(.+)$", rest, re.M)
-        where = f"{file.group(1)}: " if file else ""
-        what = ". ".join(line.rstrip(".") for line in rest.splitlines()[:2])
-        raise DataError(f"{where}{detail}. {what}.", hint="Correct the line in the file, or leave it out.") from error
-    raise StatementError(detail, sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
-
-
-def _position(text: str, sql: str) -> int | None:
-    """From the caret under the excerpt that DuckDB prints; a long line is cut with an ellipsis."""
-    caret = re.search(r"^LINE (\d+): (.*)\n( *)\^", text, re.MULTILINE)
-    if caret is None:
-        return None
-    number, excerpt = int(caret.group(1)), caret.group(2)
-    lines = sql.split("\n")
-    if number > len(lines):
-        return None
-    column = len(caret.group(3)) - len(f"LINE {number}: ")
-    if excerpt.startswith("..."):
-        shift = lines[number - 1].find(excerpt.strip("."))
-        if shift < 0:
-            return None
-        column += shift - 3
-    return sum(len(line) + 1 for line in lines[: number - 1]) + column + 1
