@@ -305,9 +305,9 @@ class Coordinator:
         of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
         noted: tuple[str, ...] = ()
         for left in reversed(range(REPLANS + 1)):
-            version = self.catalog.version
+            version, began = self.catalog.version, time.monotonic()
             planned = self.plan(sql, parameters, cancellation=cancellation)
-            watched = Outdating(begun, self.catalog.late(scans_of(planned.bound.tree)) if left else ())
+            watched = Outdating(begun, self.catalog.late(scans_of(planned.bound.tree), began) if left else ())
             try:
                 running = self.run(
                     planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled

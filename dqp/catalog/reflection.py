@@ -305,9 +305,9 @@ class Reflection:
         """Statistics of a table; None if the source has none, or (without ``wait``) has not sent them yet."""
         return self._kept.of((alias, info.schema, info.name), wait=wait)
 
-    def late(self, scans: Iterable[Scan]) -> Sequence[Future[bool]]:
-        """Of samples of these tables that no query waits for any more: whether they contradict the statistics."""
-        return self._kept.late((each.table.source, each.table.schema, each.table.name) for each in scans)
+    def late(self, scans: Iterable[Scan], since: float) -> Sequence[Future[bool]]:
+        """As ``KeptStatistics.late``, of the tables that are scanned."""
+        return self._kept.late(((each.table.source, each.table.schema, each.table.name) for each in scans), since)
 
     # --- changes ---
 

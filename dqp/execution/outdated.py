@@ -15,8 +15,8 @@ from dqp.execution.execution import Execution
 
 
 class Outdating:
-    """Watches over one query until its first row. ``late``: of each sample under way, whether it contradicts the
-    statistics; without any the query runs as if nobody watched."""
+    """Watches over one query until its first row. ``late``: of each sample under way, or that came while the query
+    was planned, whether it contradicts the statistics; without any the query runs as if nobody watched."""
 
     def __init__(self, begun: Callable[[Execution], None], late: Sequence[Future[bool]]) -> None:
         self._begun, self._late = begun, late

@@ -1,8 +1,10 @@
 """A query that began with wrong statistics is planned again when a late sample says so, until it has a row."""
 
+import itertools
 import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +17,11 @@ from dai.drivers.tables import Statistics
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.operators import Scan
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.catalog.statistics import kept
-from dqp.coordinator import Coordinator
+from dqp.coordinator import Coordinator, Planned
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import scans_of
 from dqp.settings import FederationSettings
@@ -77,7 +80,11 @@ class World:
 
     def late(self) -> Future[bool]:
         scans = scans_of(self.coordinator.plan(QUERY).bound.tree)
-        (late,) = self.coordinator.catalog.late(each for each in scans if each.table.source == "m")
+        return self.late_of(scans)
+
+    def late_of(self, scans: Iterable[Scan]) -> Future[bool]:
+        mine = (each for each in scans if each.table.source == "m")
+        (late,) = self.coordinator.catalog.late(mine, time.monotonic())
         return late
 
     def ask(self) -> list[int]:
@@ -106,6 +113,24 @@ def test_a_sample_that_contradicts_begins_the_query_anew(world: World) -> None:
     assert world.ask() == ANSWER
     assert "planned again" not in world.remarks
     assert len(world.executions) == 3
+
+
+def test_a_sample_that_comes_while_the_query_is_planned_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, calls = world.coordinator.plan, itertools.count()
+
+    def slow(*given: Any, **named: Any) -> Planned:
+        planned = plan(*given, **named)
+        if next(calls) == 1:  # the first tells an EXPLAIN from other queries
+            late = world.late_of(scans_of(planned.bound.tree))
+            world.sampled.set()
+            assert late.result(SECONDS)
+        return planned
+
+    monkeypatch.setattr(world.coordinator, "plan", slow)
+    world.read.set()
+    assert world.ask() == ANSWER
+    assert "planned again" in world.remarks
+    assert len(world.executions) == 2
 
 
 def test_once_there_are_rows_it_goes_on(world: World) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError
@@ -18,6 +19,7 @@ from dqp.catalog.statistics.sampling import contradicts, with_sample
 SAMPLE_SECONDS = 1.0
 """So long a query waits for the sample of a table that nobody has asked about before."""
 THREADS = 16
+T = TypeVar("T")
 Key = tuple[str, str | None, str]
 """Alias, schema, name of a table."""
 
@@ -42,6 +44,8 @@ class KeptStatistics:
         self._statistics: dict[Key, Future[Statistics | None]] = {}
         self._under_way: dict[Key, Future[bool]] = {}
         """Samples that no query waits for any more: whether they contradict the statistics."""
+        self._contradicted: dict[Key, float] = {}
+        """When one last did."""
         self._read: dict[Key, float] = {}
         self._used: set[Key] = set()
 
@@ -62,13 +66,17 @@ class KeptStatistics:
                 self._read[key] = time.monotonic()
             return future
 
-    def late(self, keys: Iterable[Key]) -> Sequence[Future[bool]]:
-        """Of those whose samples are under way, and for which no query waits: whether a sample has contradicted
-        the statistics, which are replaced by then."""
-        if not self._under_way:
+    def late(self, keys: Iterable[Key], since: float) -> Sequence[Future[bool]]:
+        """Of samples for which no query waits, and that are under way or have contradicted after ``since`` (a moment of
+        ``time.monotonic``): whether they contradict the statistics, which are replaced by then."""
+        if not self._under_way and not self._contradicted:
             return ()
         with self._lock:
-            return [self._under_way[each] for each in dict.fromkeys(keys) if each in self._under_way]
+            asked = dict.fromkeys(keys)
+            late = [self._under_way[each] for each in asked if each in self._under_way]
+            if any(self._contradicted.get(each, since) > since for each in asked):
+                late.append(_done(True))
+        return late
 
     def forget(self, alias: str) -> None:
         """Those of all tables of the alias: they have changed, or are gone."""
@@ -145,13 +153,13 @@ class KeptStatistics:
             if same and (after := sampled.result()) is not known:
                 self._replace(key, after)
                 outdated = contradicts(after, known)
+            if outdated:
+                self._contradicted[key] = time.monotonic()
         told.set_result(outdated)
 
     def _replace(self, key: Key, statistics: Statistics) -> None:
         """Call it with the lock."""
-        done: Future[Statistics | None] = Future()
-        done.set_result(statistics)
-        self._statistics[key] = done
+        self._statistics[key] = _done(statistics)
         self.version += 1
 
     def _forget(self, key: Key) -> None:
@@ -159,9 +167,16 @@ class KeptStatistics:
         self._statistics.pop(key, None)
         self._read.pop(key, None)
         self._used.discard(key)
+        self._contradicted.pop(key, None)
 
     def close(self) -> None:
         """Nothing is asked any more; what is under way is cancelled in its database."""
         self._ending.cancel()
         for each in (self._pool, self._samples):
             each.shutdown(wait=False, cancel_futures=True)
+
+
+def _done(result: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
