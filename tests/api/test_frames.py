@@ -433,6 +433,16 @@ def test_what_has_no_frames_does_not_flow(anybody: httpx.Client) -> None:
     assert (answer.headers["content-type"], answer.headers["x-dai-blocks"]) == ("text/csv", "3")
 
 
+def check_each_row_comes_once(resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several answers."""
+    monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
+    with resource.session() as session:
+        session.perform(document, blocksize=10)
+        pulling = session.pull("out")
+        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
+        assert pulling.next == 25
+
+
 @pytest.mark.parametrize("document", [streamed(SQL), ARROW])
 @pytest.mark.parametrize("bytes_before", [0, 1, 70, 1_000, 20_000])
 def test_what_did_not_arrive_of_an_answer_is_asked_for_again(
@@ -457,12 +467,7 @@ def test_what_did_not_arrive_of_an_answer_is_asked_for_again(
 
     call, cutting = Flowing.__call__, cycle([True, False])
     monkeypatch.setattr(Flowing, "__call__", cut)
-    monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
-    with book_resource.session() as session:
-        session.perform(document, blocksize=10)
-        pulling = session.pull("out")
-        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
-        assert pulling.next == 25
+    check_each_row_comes_once(book_resource, document, monkeypatch)
 
 
 def test_an_answer_that_always_breaks_off_is_a_failure(
@@ -483,12 +488,7 @@ def test_a_service_from_before_that_knows_no_flow(
     book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dai.api.routes.streams.wants_flow", lambda *_: False)
-    monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
-    with book_resource.session() as session:
-        session.perform(document, blocksize=10)
-        pulling = session.pull("out")
-        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
-        assert pulling.next == 25
+    check_each_row_comes_once(book_resource, document, monkeypatch)
 
 
 def test_the_client_pulls_documents_where_it_is_told_how_many(book_resource: Resource) -> None:
