@@ -188,6 +188,7 @@ CHANGED: dict[str, Callable[[Message], Message]] = {
     "a list": lambda each: replaced(each.signed(), headers={"Signature-Input": "pyhms=1"}),
     "deep": lambda each: replaced(each.signed(), headers={"Signature-Input": "a=" + "(" * 20_000}),
     "a digest that is none": lambda each: unhashed(each, "sha-256=1"),
+    "a number, which is no count of bytes": lambda each: unhashed(each, "sha-256=999999999999999"),
     "a digest of a weak hash": lambda each: unhashed(each, "md5=:" + "A" * 22 + "==:"),
     "no digest": lambda each: unhashed(each, ""),
 }

@@ -1,6 +1,7 @@
 """The Flight port: tuples, tickets and tokens, errors as they were, and where it listens."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,6 +30,8 @@ from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from tests.dqp.tickets import SCHEMA, TOKEN, batch, get, of, ticket
 from tests.processes import until
+
+SERVICE = "arrow.flight.protocol.FlightService"
 
 # --- tuples
 
@@ -281,8 +284,25 @@ def test_other_calls_are_refused_without_a_stack(port, call):
 
 def test_asking_for_a_schema_shows_nothing(port):
     with flight.connect(f"grpc://{port.address}") as client:
-        assert client.get_schema(flight.FlightDescriptor.for_path("x")).schema == pa.schema([])
+        with pytest.raises(OSError, match="Method not allowed") as caught:
+            client.get_schema(flight.FlightDescriptor.for_path("x"))
+        assert "Traceback" not in str(caught.value)
         assert [action.type for action in client.list_actions()] == ["health"]
+
+
+def test_a_call_is_refused_before_its_first_message(port):
+    """It would have a thread until that comes."""
+    names = {":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/DoPut", ":authority": "x", "te": "trailers"}
+    names["content-type"] = "application/grpc"
+    head = b"".join(b"\0%c%b%c%b" % (len(a), a.encode(), len(b), b.encode()) for a, b in names.items())
+    host, _, number = port.address.rpartition(":")
+    with socket.create_connection((host, int(number)), timeout=60) as connection, connection.makefile("rb") as answer:
+        settings, opening = b"\0\0\0\4\0\0\0\0\0", b"%b\1\4\0\0\0\1%b" % (len(head).to_bytes(3), head)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + opening)
+        kind, flags = 0, 0
+        while (kind, flags & 1) != (1, 1):  # headers that end the answer
+            size, kind, flags = int.from_bytes(answer.read(3)), *answer.read(2)
+            answer.read(4 + size)
 
 
 # --- listening

@@ -101,8 +101,8 @@ def _digests(value: bytes | None) -> dict[str, bytes]:
     if value is None:
         return {}
     parsed: Any = http_sf.parse(value, tltype="dictionary")
-    digests = {name: bytes(digest) for name, (digest, _) in parsed.items()}
-    if not digests or not digests.keys() <= HASHES.keys():
+    digests = {name: digest for name, (digest, _) in parsed.items()}
+    if not digests or not digests.keys() <= HASHES.keys() or any(type(each) is not bytes for each in digests.values()):
         raise ValueError("Content-Digest has sha-256 or sha-512")
     return digests
 

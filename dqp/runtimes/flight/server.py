@@ -65,6 +65,7 @@ _LOOK = 0.05
 """Seconds between two looks whether a waiting consumer is still there."""
 _KEPT = ((-3, 32 << 20), (-1, 64 << 20))
 """glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD: freed memory that a process keeps for its next use."""
+_SERVED = frozenset({flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION, flight.FlightMethod.LIST_ACTIONS})
 _PROBLEM_BYTES = 4000
 """Errors travel in HTTP/2 headers, of which gRPC takes 8 KiB."""
 
@@ -386,7 +387,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, port: FlightPort, location: str, tls: dict[str, Any]) -> None:
         self._port = port
-        super().__init__(location, **tls)
+        super().__init__(location, middleware={"served": _Served()}, **tls)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         try:
@@ -396,19 +397,19 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         if action.type != "health":
-            self._refuse()
+            raise _flight_error(_nothing_else())
         return [json.dumps(self._port.told()).encode()]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [("health", "Says that the evaluator is alive.")]
 
-    def _refuse(self, *_: object) -> None:
-        raise _flight_error(MethodError("An evaluator's port serves tickets and the action health, nothing else."))
 
-    do_put = do_exchange = list_flights = get_flight_info = _refuse
+class _Served(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses all other calls before anything of them is read: each would have a thread until its first message."""
 
-    def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        return flight.SchemaResult(pa.schema([]))  # whatever is raised here, Arrow shows the traceback
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str]]) -> None:
+        if info.method not in _SERVED:
+            raise _flight_error(_nothing_else())
 
 
 def _keep_freed_memory() -> None:
@@ -419,6 +420,10 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, size in _KEPT:
             mallopt(parameter, size)
+
+
+def _nothing_else() -> MethodError:
+    return MethodError("An evaluator's port serves tickets and the action health, nothing else.")
 
 
 def _withdrawn() -> NotFoundError:
