@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import replace
 
 from dai.drivers.tables import Statistics, TableInfo
@@ -21,6 +21,7 @@ from dqp.algebra.operators import Scan
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sources.source import Source, fingerprint_of
 from dqp.catalog.statistics.kept import KeptStatistics
+from dqp.catalog.threads import Threads
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0
@@ -145,7 +146,7 @@ class Reflection:
         """Aliases of sources that come and go."""
         self._lifetime = lifetime
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
+        self._pool = Threads(THREADS, "dqp-catalog")
         self._kept = KeptStatistics(lambda alias: self._chains.get(alias, ()), self.known, lifetime)
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
@@ -409,7 +410,7 @@ class Reflection:
 
     def close(self) -> None:
         self._kept.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
 
 WHEN_BACK = "Queries of other sources go on. Try again when it is back."

@@ -142,6 +142,15 @@ def test_sources_are_asked_at_once(catalog_of: Callable[..., Catalog]) -> None:
         assert described.result(SECONDS) == (("1", "INTEGER"),)
 
 
+def test_a_catalog_that_asks_nothing_has_no_threads(catalog_of: Callable[..., Catalog]) -> None:
+    """Each caller who is passed on has a catalog."""
+    before = set(threading.enumerate())
+    catalog = catalog_of(*(Scripted(f"s{number}", info("t")) for number in range(8)))
+    assert len(catalog.tables()) == 8
+    assert catalog.table("s1", "t").rows is not None
+    until(lambda: set(threading.enumerate()) <= before)
+
+
 def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
     catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:

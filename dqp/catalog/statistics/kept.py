@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.sources.source import Source
 from dqp.catalog.statistics.sampling import contradicts, with_sample
+from dqp.catalog.threads import Threads
 
 SAMPLE_SECONDS = 1.0
 """So long a query waits for the sample of a table that nobody has asked about before."""
@@ -38,8 +39,8 @@ class KeptStatistics:
         """Changes when plans may change."""
         self._sources, self._known, self._lifetime = sources, known, lifetime
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog-statistics")
-        self._samples = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog-samples")
+        self._pool = Threads(THREADS, "dqp-catalog-statistics")
+        self._samples = Threads(THREADS, "dqp-catalog-samples")
         self._ending = Cancellation()
         self._statistics: dict[Key, Future[Statistics | None]] = {}
         self._under_way: dict[Key, Future[bool]] = {}
@@ -173,7 +174,7 @@ class KeptStatistics:
         """Nothing is asked any more; what is under way is cancelled in its database."""
         self._ending.cancel()
         for each in (self._pool, self._samples):
-            each.shutdown(wait=False, cancel_futures=True)
+            each.close()
 
 
 def _done(result: T) -> Future[T]:

@@ -1,0 +1,58 @@
+"""Threads that ask sources. Each caller who is passed on has a catalog: threads without work would add up."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Threads:
+    """As a ThreadPoolExecutor of ``most``, but a thread ends when nothing waits for it. Thread-safe."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running = 0
+        self._closed = False
+
+    def submit(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("nothing is asked any more")
+            if self._running < self._most:
+                threading.Thread(target=self._work, name=self._name).start()
+                self._running += 1
+            self._waiting.append((future, partial(call, *arguments, **named)))
+        return future
+
+    def close(self) -> None:
+        """What waits is cancelled; what is under way goes on, and nobody waits for it."""
+        with self._lock:
+            self._closed = True
+            waiting = [future for future, _ in self._waiting]
+            self._waiting.clear()
+        for each in waiting:
+            each.cancel()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running -= 1
+                    return
+                future, call = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - for whoever waits
+                    future.set_exception(error)
+            del future, call
