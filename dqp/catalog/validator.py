@@ -26,7 +26,7 @@ from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import ConfigurationError, NotAQueryError, ParameterError, StatementError
 
-_CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1}
+_CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1, "async_threads": 0}
 _SETTINGS = (
     "TimeZone = 'UTC'",
     "errors_as_json = true",
