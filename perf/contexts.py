@@ -53,7 +53,8 @@ def _speed(report: Report, resource: Resource, connection: psycopg.Connection, r
         for form, name in FORMS.items():
             document = pipeline(f"select * from {TABLE}", size, form)
             cases[f"{name}, one block a request"] = partial(_pulled, resource, document, 1)
-            cases[f"{name}, frames"] = partial(_pulled, resource, document, None)
+            cases[f"{name}, frames, in a session"] = partial(_pulled, resource, document, None)
+            cases[f"{name}, frames"] = partial(_pulled_at_once, resource, document)
             cases[f"{name}, one streamed answer"] = partial(
                 synchronous, resource, f"select * from {TABLE}", size, form, ROWS
             )
@@ -72,6 +73,13 @@ def _pulled(resource: Resource, document: bytes, count: int | None) -> None:
         count_of = sum(batch.num_rows for batch in session.pull("out", count).result())
         if count_of != ROWS:
             raise AssertionError(f"{count_of} rows instead of {ROWS}")
+
+
+def _pulled_at_once(resource: Resource, document: bytes) -> None:
+    with resource.pull(document, "out") as result:
+        count_of = sum(batch.num_rows for batch in result)
+    if count_of != ROWS:
+        raise AssertionError(f"{count_of} rows instead of {ROWS}")
 
 
 def _sizes(report: Report, resource: Resource) -> None:

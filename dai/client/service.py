@@ -20,6 +20,7 @@ from dai.client.results.interrupted import shortly_told
 from dai.client.results.response import Response
 from dai.client.results.result import Result
 from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain
+from dai.client.streams.at_once import pull_at_once
 from dai.client.streams.feed import Feed
 from dai.client.streams.session import Session
 from dai.errors import DataError, NotFoundError, ParameterError
@@ -236,6 +237,13 @@ class Resource(Elsewhere):
             response.job = Job(self.service.transport, _id(reply))
         return response
 
+    def pull(self, document: Any, stream: str, *, blocksize: int | None = None, progress: Asked = None) -> Result:
+        """Run a perform document and read its ``outputStream`` of that name. As ``perform`` and ``pull`` in a session
+        of its own, which ends with the result; but the first blocks, of a small result all, are the answer to the
+        request that sends the document (docs/contexts.md). Raises as these do."""
+        pull = pull_at_once(self, self.service.transport, self._path, document, stream, blocksize)
+        return pull.result(progress)
+
     def execute(self, sql: str, *parameters: Any, cancellation: Cancellation | None = None, **named: Any) -> int:
         """Runs a statement that changes something, in a transaction of its own: how many rows changed. Parameters as in
         ``query``. DeniedError without the right to write."""
@@ -291,14 +299,9 @@ class Resource(Elsewhere):
 
         With ``id`` (a response's ``session``) one that is there already: leaving that does not end it.
         """
-        import json
-
         if id is not None:
             return Session(self, self.service.transport, id, own=False)
-        body = json.dumps({"timeout": timeout} if timeout else {}).encode()
-        reply = self.service.transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
-        with reply.body:
-            return Session(self, self.service.transport, str(reply.json()["id"]))
+        return Session.made(self, self.service.transport, timeout)
 
     def __enter__(self) -> Self:
         return self

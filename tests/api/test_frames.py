@@ -16,6 +16,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 import dai
+from dai.api.blocks import pulling
 from dai.api.blocks.flowing import Flowing
 from dai.api.server.serve import Background
 from dai.client import Resource
@@ -436,11 +437,14 @@ def test_what_has_no_frames_does_not_flow(anybody: httpx.Client) -> None:
 def check_each_row_comes_once(resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several answers."""
     monkeypatch.setattr(pull, "REQUEST_BYTES", 3000)
+    monkeypatch.setattr(pulling, "FIRST", pulling.FIRST.model_copy(update={"size": 3000}))
+    with resource.pull(document, "out", blocksize=10) as result:
+        assert result.arrow().column("i").to_pylist() == list(range(250))
     with resource.session() as session:
         session.perform(document, blocksize=10)
-        pulling = session.pull("out")
-        assert pulling.result().arrow().column("i").to_pylist() == list(range(250))
-        assert pulling.next == 25
+        pulled = session.pull("out")
+        assert pulled.result().arrow().column("i").to_pylist() == list(range(250))
+        assert pulled.next == 25
 
 
 @pytest.mark.parametrize("document", [streamed(SQL), ARROW])
@@ -487,7 +491,7 @@ def test_an_answer_that_always_breaks_off_is_a_failure(
 def test_a_service_from_before_that_knows_no_flow(
     book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dai.api.routes.streams.wants_flow", lambda *_: False)
+    monkeypatch.setattr("dai.api.blocks.pulling.wants_flow", lambda *_: False)
     check_each_row_comes_once(book_resource, document, monkeypatch)
 
 

@@ -115,6 +115,7 @@ def test_frames_flow_from_either_worker(start: Start) -> None:
             session = resource.session(id=id)
             session.perform(streamed(NUMBERS), blocksize=700)
             assert session.pull("out").result().arrow().column("i").to_pylist() == list(range(ROWS))
+            assert resource.pull(streamed(NUMBERS), "out", blocksize=700).arrow().num_rows == ROWS
 
 
 def test_a_request_for_another_protocol_moves_as_any_other(clients: Clients) -> None:

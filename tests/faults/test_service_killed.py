@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import dai
+from dai.client import Result
 from dai.errors import TruncatedError, UnreachableError
 from tests.faults.conftest import Database, Start
 from tests.faults.test_database_restart import stream_document
@@ -144,16 +145,23 @@ def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: D
     assert got[0].text.endswith("\r\n")
 
 
-def test_a_stream_that_flows_ends_with_a_killed_service(start: Start, database: Database) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_stream_that_flows_ends_with_a_killed_service(start: Start, database: Database, at_once: bool) -> None:
     """What has arrived is a beginning of the rows, and that it is not all of them is an error."""
     service = start(resources={"lab": database.server.url})
     lab = dai.connect(f"{service.url}/lab", retries=1)
-    session = lab.session()
-    session.perform(stream_document(database.endless), blocksize=100)
+    document = stream_document(database.endless)
     received: list[Any] = []
 
+    def pulled() -> Result:
+        if at_once:
+            return lab.pull(document, "out", blocksize=100)
+        session = lab.session()
+        session.perform(document, blocksize=100)
+        return session.pull("out").result()
+
     def read() -> None:
-        for batch in session.pull("out").result():
+        for batch in pulled():
             received.extend(batch.column(0).to_pylist())
             if service.process is not None and len(received) > 1000:
                 service.kill()

@@ -78,8 +78,13 @@ class Changes:
         return True
 
 
-async def disconnected(receive: Receive, gone: asyncio.Event, changes: Changes) -> None:
+async def left(receive: Receive) -> None:
+    """Returns when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         continue
+
+
+async def disconnected(receive: Receive, gone: asyncio.Event, changes: Changes) -> None:
+    await left(receive)
     gone.set()
     changes.wake()

@@ -8,6 +8,7 @@ asks again for the block behind the last one that arrived.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,7 +43,7 @@ class Wanted:
 
 
 class Flowing(Response):
-    """``blocks`` from ``number`` on, and those that come."""
+    """``blocks`` from ``number`` on, and those that come. What is ``said`` besides stands in the head."""
 
     def __init__(
         self,
@@ -53,8 +54,9 @@ class Flowing(Response):
         number: int,
         blocks: list[Block],
         wanted: Wanted,
+        said: Mapping[str, str],
     ) -> None:
-        super().__init__(headers={"content-type": f"{MEDIA_TYPE};flow=true"})
+        super().__init__(headers={"content-type": f"{MEDIA_TYPE};flow=true", **said})
         del self.headers["content-length"]
         self._service, self._access, self._session, self._mailbox = service, access, session, mailbox
         self._number, self._blocks, self._wanted = number, blocks, wanted

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from dai.api.blocks.changes import Changes
 from dai.api.blocks.following import EVENTS, Following, Form, form_of_follower
 from dai.api.blocks.framing import read_frames
+from dai.api.blocks.pulling import MOST_BLOCKS, Seconds
 from dai.api.dependencies import Accept, TheAccess, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, content_type, takes
@@ -18,7 +19,7 @@ from dai.api.requests.negotiation import best
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, members
 from dai.api.requests.route import ChangingRoute, Route
 from dai.api.responses import JSONAnswer, answer
-from dai.api.routes.streams import MOST_BLOCKS, NOT_YET, Number, Seconds
+from dai.api.routes.streams import NOT_YET, Number
 from dai.errors import (
     BusyError,
     ConflictError,

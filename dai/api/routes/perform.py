@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from dai.api.blocks.pulling import pulled_at_once
 from dai.api.dependencies import NamedResource
 from dai.api.monitoring.access import Access
 from dai.api.problems import PROBLEM, answers, header
@@ -64,6 +65,7 @@ from dai.errors import (
 )
 from dai.formats import Format
 from dai.formats.compression import negotiate
+from dai.formats.frames import MEDIA_TYPE as BLOCKS
 from dai.perform.graph import GDS
 from dai.perform.parser import DIALECTS, Perform, parse
 from dai.perform.pipeline import Environment
@@ -80,6 +82,7 @@ router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["dat
 Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
+SESSION = "X-Dai-Session"
 PROBLEMS = (
     NotFoundError,
     StatementError,
@@ -110,6 +113,9 @@ class Options(Asked):
 
 
 class PerformOptions(Options):
+    pull: Text | Unsaid = Field(
+        None, description="answers with the first blocks of this outputStream, as a pull of them does"
+    )
     output: Text | Unsaid = Field(None, description="this end point alone")
 
 
@@ -130,10 +136,12 @@ async def _answers_in_xml(request: Request) -> None:
         media_types=(PROBLEM, DOCUMENT),
         ok={
             200: {
-                "description": "The response document, or the end point alone",
-                "content": {DOCUMENT: {}, **TABULAR, "*/*": {}},
+                "description": "The response document, the end point alone, or (?pull=) the first blocks of a stream",
+                "content": {DOCUMENT: {}, **TABULAR, BLOCKS: {}, "*/*": {}},
+                "headers": {SESSION: header("with ?pull=, the session of the stream")},
             },
             202: ACCEPTED,
+            204: {"description": "With ?pull=: the stream has ended before its first block"},
             207: {
                 "description": "Something failed before a result was delivered, something else was done: the response "
                 "document, which says what, also with ?output=",
@@ -179,11 +187,18 @@ async def post_perform(
         return Moved(request, worker, data)
     output, form = _chosen(options, accept, perform)
     access.stages["validate"] = time.perf_counter() - began
-    job = asynchronous(request, options) or bool(perform.activities and not perform.end_points)
+    pull = options.pull
+    if pull is not None:
+        _check_pulled(options, perform)
+    job = pull is not None or asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
     session = session_of(service, access, options, resource, perform)
     if job:
-        return await job_of(request, options, resource, "perform", data, perform, session, blocksize)
+        made = await job_of(request, options, resource, "perform", data, perform, session, blocksize)
+        if pull is None:
+            return made
+        said = {"location": made.headers["location"], SESSION: session.id}
+        return await pulled_at_once(request, session, session.find_output(pull), said)
     environment = Environment(
         resource.driver, session, Cancellation(access.span), blocksize, service.scratch, resource.config
     )
@@ -198,6 +213,21 @@ async def post_perform(
         statement=Small.key((resource.name, resource.database_user), data),
     )
     return WorkAnswer(request, work, session)
+
+
+def _check_pulled(options: PerformOptions, perform: Perform) -> None:
+    """NotFoundError where the document has no such stream to pull from; ConflictError beside what says otherwise."""
+    names = [each.name for each in perform.activities if each.element == "outputStream"]
+    if options.pull not in names:
+        hint = nearest(str(options.pull), names) if names else "It has none."
+        raise NotFoundError(f"The document has no outputStream {options.pull!r}.", hint=hint)
+    others = [name for name in ("output", "format", "session", "phase") if getattr(options, name) is not None]
+    if others or perform.session is not None:
+        said = f"parameter {others[0]!r}" if others else "session of the document"
+        raise ConflictError(
+            f"The parameter 'pull' and the {said} do not go together.",
+            hint="Blocks of a stream in another session are pulled by GET /sessions/{session}/streams/{stream}/blocks.",
+        )
 
 
 def _chosen(options: PerformOptions, accept: str | None, perform: Perform) -> tuple[str | None, Format | None]:

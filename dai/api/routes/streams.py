@@ -6,7 +6,6 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -15,16 +14,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.blocks.changes import Changes, disconnected
-from dai.api.blocks.flowing import Flowing, Wanted
-from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, read_frames, wants_flow, wants_frames
+from dai.api.blocks.framing import read_frames
+from dai.api.blocks.pulling import MOST_WAIT, Pull, Seconds, pulled
 from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import content_type, takes
-from dai.api.requests.head import listed
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid
 from dai.api.requests.route import ChangingRoute, PullRoute
-from dai.api.responses import answer
 from dai.api.service import Service
 from dai.errors import (
     BackPressureError,
@@ -49,35 +46,13 @@ from dai.streams.stream import Block
 STREAM = "/sessions/{session}/streams/{stream}"
 router = APIRouter(route_class=ChangingRoute, prefix=STREAM, tags=["sessions"])
 pulls = APIRouter(route_class=PullRoute, prefix=STREAM, tags=["sessions"])
-MOST_WAIT = 60
 PUSH_WAIT = 20
-MOST_BLOCKS = 1000
-MOST_LINGER = 60_000
-MOST_SIZE = 1 << 40
-_LINGER = "milliseconds to wait for more blocks once there is one; within the seconds to hold the answer"
-_SIZE = "bytes that the blocks have together at most; one alone may have more"
-_BEHIND = "blocks before this one that are still on their way to you: those before them alone are acknowledged"
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
-Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
 Producer = Annotated[str, Field(min_length=1, max_length=100)]
 NOT_YET: dict[str, Any] = {
     "description": "Nothing is there yet; ask again",
     "headers": {"Retry-After": header("seconds")},
 }
-
-
-class Pull(Asked):
-    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
-    behind: Annotated[int, Field(ge=0, le=MOST_BLOCKS, description=_BEHIND), WHOLE] = 0
-    linger: Annotated[int, Field(ge=0, le=MOST_LINGER, description=_LINGER), WHOLE] = MOST_LINGER
-
-    @property
-    def ahead(self) -> int:
-        """Who lingers pulls one block after the other: as many are made meanwhile."""
-        return self.count if self.linger < MOST_LINGER else 0
-
-    size: Annotated[int, Field(ge=1, le=MOST_SIZE, description=_SIZE), WHOLE] = MOST_SIZE
-    wait: Seconds = 0
 
 
 class Push(Asked):
@@ -129,45 +104,7 @@ async def get_block(
     access: Access = request.state.access
     access.quiet = True
     opened = request.app.state.service.sessions.get(session, access.caller)
-    mailbox = opened.find_output(stream)
-    accept = listed(request, "accept")
-    blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
-    if more:
-        blocks, more = await _awaited(options, opened, mailbox, number, accept)
-        if more and not blocks:
-            return Response(status_code=202, headers={"Retry-After": "1"})
-    if not blocks:
-        return Response(status_code=204)
-    service: Service = request.app.state.service
-    if wants_flow(accept, mailbox):
-        wanted = Wanted(accept, options.count, options.size, options.wait)
-        return Flowing(service, access, opened, mailbox, number, blocks, wanted)
-    access.rows = sum(block.rows for block in blocks)
-    headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(access.rows)}
-    if mailbox.is_last(number + len(blocks) - 1):
-        headers["x-block-last"] = "true"
-    if wants_frames(accept, mailbox):
-        frames = await framed_blocks(service, opened, mailbox, number, blocks, accept)
-        return answer(frames, MEDIA_TYPE, 200, headers)
-    body = b"".join(memoryview(block.data) for block in blocks)
-    body, coded = await dictionary_coded_blocks(service, request, mailbox, body)
-    return answer(body, mailbox.media_type, 200, headers | coded)
-
-
-async def _awaited(
-    options: Pull, session: Session, mailbox: Mailbox, number: int, accept: str | None
-) -> tuple[list[Block], bool]:
-    """The blocks once they are there, or what is there when the time is up; and whether more were to come. Where they
-    flow, the first one is enough."""
-    in_time = True
-    with Changes(session, options.wait, mailbox) as changes:
-        while True:
-            blocks, more = mailbox.poll_many(number, options.count, options.ahead, options.behind, options.size)
-            if not more or not in_time or (blocks and wants_flow(accept, mailbox)):
-                return blocks, more
-            if blocks:
-                changes.linger(options.linger / 1000, partial(mailbox.has, number, options.count, options.size))
-            in_time = await changes.wait()
+    return await pulled(request, opened, opened.find_output(stream), number, options)
 
 
 @router.put(

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -49,8 +50,11 @@ class Pull(Pieces):
         start: int = 0,
         depth: int = 1,
         owing: Callable[[Callable[[], None]], None] | None = None,
+        begun: Reply | None = None,
+        ending: Callable[[], None] | None = None,
     ) -> None:
-        """``owing`` takes what acknowledges the last block, to be called unless the stream ends with its session."""
+        """``owing`` takes what acknowledges the last block, to be called unless the stream ends with its session.
+        ``begun``: the answer with the first blocks, where it is there. ``ending`` ends the session of the stream."""
         self._transport, self._path, self._depth, self._owing = transport, path, depth, owing
         self._count = DEEP_BLOCKS if count is None and depth > 1 else count
         self.next = start
@@ -64,6 +68,12 @@ class Pull(Pieces):
         self._asked: deque[Future[_Answer]] = deque()
         self._flow: _Flow | None = None
         self._ahead: Future[Reply] | None = None
+        if begun is not None:
+            self._ahead = Future()
+            self._ahead.set_result(begun)
+        self._ending = ending
+        self._end: Future[None] | None = None
+        """The session is being ended."""
         self._losses = 0
         """Answers that broke off one after the other, without a block between them."""
         self._threads: ThreadPoolExecutor | None = None
@@ -125,8 +135,10 @@ class Pull(Pieces):
                     self._add(frame)
                     self._losses = 0
             flow.bytes += len(piece)
-            if piece:
+            if piece and flow.end is None:
                 return
+            if flow.end is not None and flow.reply.body.read1():
+                raise DataError("Bytes came behind the end of an answer.")
             flow.check(self.next)
         except (TruncatedError, UnreachableError) as lost:
             self._again(lost)
@@ -160,9 +172,8 @@ class Pull(Pieces):
         return None
 
     def _ask(self, behind: int) -> Reply:
-        accept = _frames(frames.Asked(self._contexts.latest, self._transport.compresses, flow=True))
         path = self._blocks(MOST_BLOCKS, REQUEST_BYTES, behind)
-        return self._transport.send("GET", path, headers={"Accept": accept})
+        return self._transport.send("GET", path, headers={"Accept": flowing(self._transport, self._contexts.latest)})
 
     def _again(self, lost: DaiError) -> None:
         """After an answer that broke off: what did not arrive is asked for once more."""
@@ -197,6 +208,8 @@ class Pull(Pieces):
         self._ended = True
         if self._static is not None:
             self._ready.append(frames.tail_of(self._static))
+        if self._ending is not None and self._end is None:
+            self._end = self._in_thread(1, self._ending)  # while what has come is decoded
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
         try:
@@ -262,10 +275,14 @@ class Pull(Pieces):
         wait(asked)
 
     def close(self) -> None:
-        """Ask for no more. The stream stays in its session."""
+        """Ask for no more. The stream stays in its session, unless that ends with it."""
         self._ended, self._left = True, memoryview(b"")
         self._ready.clear()
         self._leave()
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            with suppress(DaiError):  # it ends by its time-out
+                ending() if self._end is None else self._end.result()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -314,6 +331,11 @@ def _closed(ahead: Future[Reply]) -> None:
     """The answer that nobody reads any more."""
     if not ahead.cancelled() and ahead.exception() is None:
         ahead.result().body.close()
+
+
+def flowing(transport: Transport, context: str | None = None) -> str:
+    """What to accept: frames that flow, for a reader with that context; else what there is."""
+    return _frames(frames.Asked(context, transport.compresses, flow=True))
 
 
 def _frames(asked: frames.Asked) -> str:

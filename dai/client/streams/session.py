@@ -48,6 +48,16 @@ class Session:
         self._owed: list[Callable[[], None]] = []
         """What acknowledges the last blocks of streams; not needed where the session ends."""
 
+    @classmethod
+    def made(cls, resource: Performing, transport: Transport, timeout: float | None = None) -> Self:
+        """A new one; ``timeout``: seconds after its last use that it ends by itself."""
+        import json
+
+        body = json.dumps({"timeout": timeout} if timeout else {}).encode()
+        reply = transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
+        with reply.body:
+            return cls(resource, transport, str(reply.json()["id"]))
+
     @property
     def url(self) -> str:
         """The address of the session, for deliverToGDT and deliverFromGDT of another service."""
