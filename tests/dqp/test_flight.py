@@ -135,7 +135,7 @@ def test_a_consumer_does_not_wait_for_ever(port):
 
 def test_of_many_readers_only_those_wait_whose_producer_is_expected(port, pool, monkeypatch):
     """Anybody can make up a ticket, and each that waits has a thread."""
-    monkeypatch.setattr(server, "MOST_READERS", 1)
+    monkeypatch.setattr(server, "MOST_EARLY", 1)
     port.expect("q1", 1)
     waiting = pool.submit(lambda: get(port.address, Ticket("unknown", 1, "f", 0, TOKEN)).table())
     until(lambda: port.health()["readers"] == 1)
@@ -150,6 +150,28 @@ def test_of_many_readers_only_those_wait_whose_producer_is_expected(port, pool, 
     assert expected.result().num_rows == 100
     port.publish(Ticket("unknown", 1, "f", 0, TOKEN), of(batch(0)))
     assert waiting.result().num_rows == 100
+
+
+def test_tickets_that_are_made_up_take_few_threads(port, pool):
+    """What they take is missing elsewhere: gRPC ends a process without memory for another thread."""
+    refused = []
+
+    def ask(client, partition):
+        made_up = flight.Ticket(Ticket("made up", 1, "f", partition, "x").encode(30.0))
+        with pytest.raises(flight.FlightServerError):
+            client.do_get(made_up, flight.FlightCallOptions(timeout=20))
+        refused.append(partition)
+
+    with flight.connect(f"grpc://{port.address}") as client, ThreadPoolExecutor(40) as readers:
+        asking = [readers.submit(ask, client, partition) for partition in range(40)]
+        until(lambda: len(refused) == 40 - server.MOST_EARLY)
+        early = pool.submit(lambda: get(port.address, ticket()).table())  # it is told not to wait, and comes again
+        until(lambda: port.health()["readers"] == server.MOST_EARLY)
+        port.publish(ticket(), of(batch(0)))
+        assert early.result().num_rows == 100
+        port.withdraw("made up")
+        for each in asking:
+            each.result()
 
 
 def test_a_wrong_token_opens_nothing_and_spoils_nothing(port):

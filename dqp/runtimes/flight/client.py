@@ -18,6 +18,7 @@ from dai.client.http.problems import from_problem
 from dai.errors import ConfigurationError, DaiError, InternalError, NotFoundError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.errors import EvaluatorLostError
 from dqp.runtimes.flight.server import WAIT, Ticket
 from dqp.runtimes.flight.tls import connected, why
@@ -30,6 +31,8 @@ _AGAIN = 0.01
 TURN = 2.0
 """Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
 producer that never starts would keep the readers of a query that is over."""
+PAUSE = 0.1
+"""Seconds after which it asks a port again that has told it not to wait: too many do."""
 SLOW = 10.0
 """Seconds longer than it was told to wait that a port may take to answer."""
 
@@ -50,7 +53,8 @@ def fetch(
     """
     deadline = time.monotonic() + timeout
     while True:
-        wait = max(0.0, min(TURN, deadline - time.monotonic()))
+        asked = time.monotonic()
+        wait = max(0.0, min(TURN, deadline - asked))
         try:
             client, reader = _listening(partial(_opened, address, tls, ticket.encode(wait), cancellation, wait), tls)
             break
@@ -62,6 +66,10 @@ def fetch(
             if time.monotonic() >= deadline:
                 text = f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
                 raise NotFoundError(text) from error
+            if time.monotonic() < asked + wait:
+                told = Condition()
+                with told:
+                    told.wait_for(lambda: False, cancellation, PAUSE)
 
     def close() -> None:
         reader.cancel()

@@ -57,8 +57,9 @@ Opener = Callable[[Cancellation], Stream]
 
 WAIT = 30.0
 """Seconds that a consumer waits for a producer to start."""
-MOST_READERS = 1000
-"""More than these do not wait for a producer that the port does not expect: each has a thread, whoever it is."""
+MOST_EARLY = 32
+"""So many wait for a producer that the port does not expect: each has a thread, whoever it is, and gRPC ends a process
+without memory for another."""
 LOOK_SECONDS = 2.0
 """Seconds between two looks whether the files of TLS have changed."""
 _LOOK = 0.05
@@ -144,6 +145,8 @@ class FlightPort:
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
         self._expected: set[tuple[str, int]] = set()
         self._gets: set[_Get] = set()
+        self._early = 0
+        """Of them, those who wait for a producer that is not expected."""
         self._withdrawn: dict[tuple[str, int | None], float] = {}
         self._closing = False
         self._instance = uuid.uuid4().hex
@@ -306,9 +309,15 @@ class FlightPort:
             return False
 
         with self._changed:
-            if len(self._gets) > MOST_READERS and (ticket.query, ticket.attempt) not in self._expected:
+            early = (ticket.query, ticket.attempt) not in self._expected
+            if early and self._early >= MOST_EARLY:
                 wait = 0.0
-            if not self._changed.wait_for(published, get.cancellation, wait):
+            self._early += early
+            try:
+                found = self._changed.wait_for(published, get.cancellation, wait)
+            finally:
+                self._early -= early
+            if not found:
                 raise NotFoundError(
                     f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
                     started=False,
