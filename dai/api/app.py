@@ -40,6 +40,7 @@ from dai.api.service import Service
 ROUTERS = (
     streams.pulls,
     queries.frequent,
+    sessions.frequent,
     feeds.changing,
     *(
         each.router

@@ -87,8 +87,12 @@ def header(about: str) -> dict[str, Any]:
     return {"description": about, "schema": {"type": "string"}}
 
 
-def response(error: DaiError, id: str) -> Response:
-    """The problem document; ``id``: of the request."""
+def response(error: DaiError, request: Request) -> Response:
+    """The problem document. Where an operation has set ``request.state.dialect``, XML that is asked for is a response
+    document."""
+    id, dialect = request.state.access.id, getattr(request.state, "dialect", None)
+    if dialect is not None and accepts_xml(listed(request, "accept")):
+        return answer(failure(error, dialect, id), MEDIA_TYPE, error.status, headers_of(error))
     body = orjson.dumps(error.problem(id), default=str)
     return Response(body, error.status, headers_of(error), PROBLEM)
 
@@ -110,16 +114,12 @@ def headers_of(error: DaiError) -> dict[str, str]:
 
 
 def install(app: FastAPI) -> None:
-    """The exception handlers. Where an operation has set ``request.state.dialect``, XML that is asked for is a
-    response document."""
+    """The exception handlers."""
 
     @app.exception_handler(DaiError)
     async def refused(request: Request, error: DaiError) -> Response:
-        access, dialect = request.state.access, getattr(request.state, "dialect", None)
-        access.error = error
-        if dialect is not None and accepts_xml(listed(request, "accept")):
-            return answer(failure(error, dialect, access.id), MEDIA_TYPE, error.status, headers_of(error))
-        return response(error, access.id)
+        request.state.access.error = error
+        return response(error, request)
 
     @app.exception_handler(RequestValidationError)
     async def misfitting(request: Request, error: RequestValidationError) -> Response:

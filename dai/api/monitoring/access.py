@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dai.api.monitoring.metrics import Metrics
@@ -119,7 +119,7 @@ class AccessMiddleware:
 
         async def refuse(error: DaiError) -> None:
             access.error = error
-            await response(error, access.id)(scope, receive, noted)
+            await response(error, Request(scope))(scope, receive, noted)
 
         try:
             check_head(scope)

@@ -61,6 +61,9 @@ class PullRoute(ChangingRoute):
     the parameters of the path and one model of query parameters, and no dependency, so that it does without FastAPI's
     search for them, its router and its exception handlers (decision 17 has the figures). It raises DaiErrors only."""
 
+    dialect: Any = None
+    """Of the response documents that its failures are where XML is asked for."""
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         handle = self.get_route_handler()
@@ -82,6 +85,7 @@ class PullRoute(ChangingRoute):
             check_page(dict(request.headers.raw), request.app.state.names, request.app.state.origins)
             if body:
                 _check_body(request, body)
+            request.state.dialect = self.dialect
             values: dict[str, Any] = {}
             for field in path:
                 place = ("path", field.alias)

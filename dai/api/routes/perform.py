@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
 from dai.api.blocks.pulling import pulled_at_once
-from dai.api.dependencies import NamedResource
+from dai.api.dependencies import resource_of
 from dai.api.monitoring.access import Access
 from dai.api.problems import PROBLEM, answers, header
 from dai.api.requests.body import JSON, Body, takes
@@ -38,7 +38,7 @@ from dai.api.requests.parameters import (
     Unsaid,
     block_rows,
 )
-from dai.api.requests.route import Route
+from dai.api.requests.route import PullRoute
 from dai.api.responses import JSONAnswer, answer
 from dai.api.routes.jobs import JobDescription, described
 from dai.api.scheduling.turns import Small
@@ -78,7 +78,12 @@ from dai.service.resources import Resource
 from dai.service.sessions import Session
 from dai.streams.cancellation import Cancellation
 
-router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["data"])
+
+class DocumentRoute(PullRoute):
+    dialect = GDS
+
+
+router = APIRouter(route_class=DocumentRoute, prefix="/resources/{resource}", tags=["data"])
 Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
@@ -123,10 +128,6 @@ async def off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:
     return await asyncio.get_running_loop().run_in_executor(service.files, read)
 
 
-async def _answers_in_xml(request: Request) -> None:
-    request.state.dialect = GDS
-
-
 @router.post(
     "/perform",
     summary="Run a perform document; its response, or one end point alone, is streamed",
@@ -150,18 +151,18 @@ async def _answers_in_xml(request: Request) -> None:
         },
     ),
     openapi_extra=takes({DOCUMENT: None, "text/xml": None, "application/octet-stream": None}),
-    dependencies=[Depends(_answers_in_xml)],
 )
 async def post_perform(
     request: Request,
-    resource: NamedResource,
+    resource: Annotated[Text, Path()],
     options: Annotated[PerformOptions, Query()],
 ) -> Response:
     service: Service = request.app.state.service
     access: Access = request.state.access
+    target = resource_of(request, resource)
     accept = listed(request, "accept")
     began = time.perf_counter()
-    limits = resource.config.limits
+    limits = target.config.limits
     data = await Body(request).read(limits.document_bytes)
     if service.audit.on:
         access.document = digest(data)
@@ -173,17 +174,17 @@ async def post_perform(
     else:
         perform = await off_loop(service, lambda: parse(data, bounds))
     for name, line in perform.resources.items():
-        if name != resource.name:
+        if name != target.name:
             raise DocumentError(
-                f"The document names the resource {name!r}, but it was sent to {resource.name!r}.",
+                f"The document names the resource {name!r}, but it was sent to {target.name!r}.",
                 line=line,
                 element="dataResource",
-                expected=resource.name,
+                expected=target.name,
                 hint=f"Send it to /resources/{quote(name)}/perform.",
             )
-    resource.policy.check_document(perform.activities, access.caller, loads=resource.kind == "federation")
+    target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
     named = perform.session.id if perform.session is not None else None
-    if named is not None and (worker := service.home_of(named, resource.name)) is not None:
+    if named is not None and (worker := service.home_of(named, target.name)) is not None:
         return Moved(request, worker, data)
     output, form = _chosen(options, accept, perform)
     access.stages["validate"] = time.perf_counter() - began
@@ -192,15 +193,15 @@ async def post_perform(
         _check_pulled(options, perform)
     job = pull is not None or asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
-    session = session_of(service, access, options, resource, perform)
+    session = session_of(service, access, options, target, perform)
     if job:
-        made = await job_of(request, options, resource, "perform", data, perform, session, blocksize)
+        made = await job_of(request, options, target, "perform", data, perform, session, blocksize)
         if pull is None:
             return made
         said = {"location": made.headers["location"], SESSION: session.id}
         return await pulled_at_once(request, session, session.find_output(pull), said)
     environment = Environment(
-        resource.driver, session, Cancellation(access.span), blocksize, service.scratch, resource.config
+        target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
     )
     work = Work(
         *(perform, environment, limits, access.id),
@@ -210,7 +211,7 @@ async def post_perform(
         coding=negotiate(listed(request, "accept-encoding")),
         awaited=awaited,
         turns=service.turns,
-        statement=Small.key((resource.name, resource.database_user), data),
+        statement=Small.key((target.name, target.database_user), data),
     )
     return WorkAnswer(request, work, session)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -14,13 +14,15 @@ from dai.api.dependencies import TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members
-from dai.api.requests.route import Route
+from dai.api.requests.route import PullRoute, Route
 from dai.api.responses import JSONAnswer
+from dai.api.service import Service
 from dai.errors import NotFoundError, QuotaError, SlowRequestError, TooLargeError, UnsupportedMediaTypeError
 from dai.formats.frames import context_of
 from dai.service.sessions import Session
 
 router = APIRouter(route_class=Route, prefix="/sessions", tags=["sessions"])
+frequent = APIRouter(route_class=PullRoute, prefix="/sessions", tags=["sessions"])
 
 
 class Attributes(Asked, strict=True):
@@ -95,15 +97,16 @@ async def patch_session(service: TheService, caller: TheCaller, session: Text, b
     return JSONAnswer(described(opened))
 
 
-@router.delete(
+@frequent.delete(
     "/{session}",
     status_code=204,
     summary="End a session: what still runs in it stops",
     responses=answers(NotFoundError),
 )
-async def delete_session(service: TheService, caller: TheCaller, session: Text) -> Response:
-    sessions = service.sessions
-    await asyncio.get_running_loop().run_in_executor(service.control, sessions.end, sessions.get(session, caller))
+async def delete_session(request: Request, session: Text, options: Annotated[Asked, Query()]) -> Response:
+    service: Service = request.app.state.service
+    ended = service.sessions.get(session, request.state.access.caller)
+    await asyncio.get_running_loop().run_in_executor(service.control, service.sessions.end, ended)
     return Response(status_code=204)
 
 
