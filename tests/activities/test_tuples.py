@@ -3,8 +3,10 @@
 import datetime
 import decimal
 import os
+from contextlib import ExitStack
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -389,3 +391,13 @@ def test_long_texts_come_in_small_batches():
         work.raise_cause()
     assert sum(sizes) >= 150_000_000
     assert max(sizes) < 5_000_000
+
+
+def test_queries_over_streams_have_no_threads_of_their_own() -> None:
+    """A document may have hundreds of them, and DuckDB ends a process without memory for another thread."""
+    threads = []
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(over.over("SELECT * FROM t", {"t": Stream.of(BOOKS)}, cancellation=Cancellation()))
+            threads.append(psutil.Process().num_threads())
+    assert threads[1] <= threads[0]

@@ -30,6 +30,8 @@ from dai.streams.stream import Stream
 log = logging.getLogger("dai.drivers.duckdb.over")
 MEMORY_BYTES = 128 << 20
 DISK_BYTES = 64 << 30
+_THREADS = {"threads": 1, "async_threads": 0}
+"""DuckDB would begin eight others, and end the process where there is no memory for their stacks."""
 _ROWS = 16 * 2048
 _TEXT_ROWS = 256
 """Of a batch of the result at most, where rows may become longer than the first ones were."""
@@ -70,7 +72,7 @@ class _Run:
     def open(self, sql: str, fields: Mapping[str, pa.Field]) -> Stream:
         directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tuples-", dir=self._scratch))
         with self._translated():
-            config: dict[str, Any] = {"threads": 1, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
+            config: dict[str, Any] = {**_THREADS, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
             connection = duckdb.connect(":memory:", config=config)
             self._resources.callback(connection.close)
             self._connection = connection
