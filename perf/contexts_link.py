@@ -247,10 +247,11 @@ def _control(report: Report, resource: Resource, port: int) -> None:
         ),
     }
     report.text(
-        "Control messages: bytes of the body, and of request and answer with all heads of HTTP, for each message. The "
-        "job has four activities. Of pulls everything but the tuples is counted."
+        "Control messages, counted in two ways. *Message*: the bytes of the body; the published figures speak "
+        "of messages, not of what carries them. *With heads*: request and answer with all heads of HTTP, for each "
+        "message. The job has four activities. Of pulls everything but the tuples is counted."
     )
-    names = ["message", "before", "body", "with heads", "now", "body", "with heads", "body smaller", "all smaller"]
+    names = ["of", "before", "message", "with heads", "now", "message", "with heads", "smaller", "smaller with heads"]
     rows = []
     for message, (old, new, was, is_) in cases.items():
         cells = [was, *(f"{each:,.0f}" for each in old), is_, *(f"{each:,.0f}" for each in new)]
@@ -260,16 +261,17 @@ def _control(report: Report, resource: Resource, port: int) -> None:
         message: [1 - now / then for now, then in zip(new, old, strict=True)]
         for message, (old, new, *_) in cases.items()
     }
-    missed = [message for message, (_, whole) in smaller.items() if whole < CONTROL_GOAL]
-    if missed:
-        report.text(
-            f"With heads counted these miss the goal of {CONTROL_GOAL:.0%}: {'; '.join(missed)}. One message has "
-            "one request and one answer then, whose heads HTTP/1.1 does not do without (decision 49). Bodies alone "
-            "meet it, and so do messages that share their heads."
-        )
-    for message, (bodies, whole) in smaller.items():
-        report.goal(f"smaller: {message}, bodies", bodies, CONTROL_GOAL, at_least=True)
-        report.goal(f"smaller: {message}, heads counted", whole, CONTROL_GOAL, at_least=True)
+    for at, counted_as in enumerate(("in messages, as the published figures are", "with heads, which is stricter")):
+        missed = [message for message, parts in smaller.items() if parts[at] < CONTROL_GOAL]
+        outcome = f"missed by {'; '.join(missed)}" if missed else "met by all"
+        report.text(f"The goal of {CONTROL_GOAL:.0%}, counted {counted_as}: {outcome}.")
+    report.text(
+        "A message alone has one request and one answer, whose heads HTTP/1.1 does not do without (decision 49); those "
+        "that share their heads meet the goal in both ways."
+    )
+    for message, (without_heads, with_heads) in smaller.items():
+        report.goal(f"smaller: {message}, messages", without_heads, CONTROL_GOAL, at_least=True)
+        report.goal(f"smaller: {message}, with heads", with_heads, CONTROL_GOAL, at_least=True)
 
 
 def _measured(pieces: Iterator[bytes], sizes: list[int]) -> Iterator[bytes]:

@@ -1,10 +1,10 @@
 """``Perform`` → running pipeline: one ExitStack, one first cause.
 
-``Running`` opens the activities of a step in link order, hands each output to its consumers, runs sinks in threads
-and yields the end points to whoever pulls. An exception that leaves an activity is recorded where it arose; the
-cancellation of that pipeline (the connected part of the document; the members of a ``sequence`` belong together) then
-stops everything up and down stream, database statements included, while independent pipelines of the same document
-go on.
+``Running`` opens the activities of a step in link order, hands each output to its consumers, runs sinks in threads (one
+that has nothing beside it in its caller's) and yields the end points to whoever pulls. An exception that leaves an
+activity is recorded where it arose; the cancellation of that pipeline (the connected part of the document; the members
+of a ``sequence`` belong together) then stops everything up and down stream, database statements included, while
+independent pipelines of the same document go on.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Running:
         self._ends: list[tuple[EndPoint, Source]] = []
         self._keep: list[FanOut] = []
         self._sinks: list[threading.Thread] = []
+        self._alone: Activity | None = None
+        """A sink that has nothing beside it runs in the thread that asks for end points: a thread of its own costs."""
         self._next_step = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         """As ``Context.spent``."""
@@ -104,6 +106,9 @@ class Running:
             for fan_out in self._keep:
                 self._guarded(fan_out.drain)
             self._keep = []
+            if (alone := self._alone) is not None:
+                self._alone = None
+                self._run_sink(alone)
             for sink in self._sinks:
                 sink.join()
             self._sinks = []
@@ -168,11 +173,17 @@ class Running:
         self._ends.sort(key=lambda pair: (not pair[0].tabular, order[pair[0].name]))
 
     def _start_sinks(self) -> None:
-        for activity in self._step(self._next_step - 1):
-            if _is_sink(activity) and not self.progress.cancellation_of(activity.name).cancelled:
-                thread = threading.Thread(target=self._run_sink, args=(activity,), name=f"sink {activity.name}")
-                thread.start()
-                self._sinks.append(thread)
+        sinks = [
+            each
+            for each in self._step(self._next_step - 1)
+            if _is_sink(each) and not self.progress.cancellation_of(each.name).cancelled
+        ]
+        if len(sinks) == 1 and not self._ends and not self._keep:
+            self._alone = sinks.pop()
+        for each in sinks:
+            thread = threading.Thread(target=self._run_sink, args=(each,), name=f"sink {each.name}")
+            thread.start()
+            self._sinks.append(thread)
 
     def _step(self, number: int) -> tuple[Activity, ...]:
         return self.perform.steps[number] if number < len(self.perform.steps) else ()
