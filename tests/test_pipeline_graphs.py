@@ -13,8 +13,11 @@ from dai.errors import (
     ClosedError,
     DataError,
 )
+from dai.perform.activities.delivery.streams import OutputStream
+from dai.perform.parser import parse
+from dai.perform.pipeline import Running
 from dai.streams.cancellation import Cancellation
-from tests.documents import Ends, answer, query, results, running, statuses, table, to_csv
+from tests.documents import Ends, answer, environment, query, results, running, statuses, table, to_csv, written
 from tests.pipelines import chain, memory, reports
 
 # --- updates --------------------------------------------------------------------------------------------------------
@@ -165,6 +168,22 @@ def test_a_slow_reader_holds_the_producer():
     assert text.count(b"\r\n") == 21
     assert {status for status, _ in reports(work).values()} == {"COMPLETED"}
     assert driver.open_streams == 0
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_sink_that_has_nothing_beside_it_runs_in_its_callers_thread(beside, monkeypatch):
+    threads, run = [], OutputStream.run
+
+    def noted(activity, context):
+        threads.append(threading.current_thread())
+        run(activity, context)
+
+    monkeypatch.setattr(OutputStream, "run", noted)
+    body = sink("all") + (chain("all", "1") if beside else "")
+    with Running(parse(written(body)), environment(memory(rows=20), session=Ends(capacity=99))) as work:
+        work.open(here=True).finish()
+    assert (threads == [threading.current_thread()]) is not beside
+    assert {status for status, _ in reports(work).values()} == {"COMPLETED"}
 
 
 def test_the_reader_is_gone():

@@ -1,7 +1,7 @@
 """``Perform`` → running pipeline: one ExitStack, one first cause.
 
-``Running`` opens the activities of a step in link order, hands each output to its consumers, runs sinks in threads (one
-that has nothing beside it in its caller's) and yields the end points to whoever pulls. An exception that leaves an
+``Running`` opens the activities of a step in link order, hands each output to its consumers, runs sinks in threads (a
+job runs its only one itself) and yields the end points to whoever pulls. An exception that leaves an
 activity is recorded where it arose; the cancellation of that pipeline (the connected part of the document; the members
 of a ``sequence`` belong together) then stops everything up and down stream, database statements included, while
 independent pipelines of the same document go on.
@@ -68,7 +68,8 @@ class Running:
         self._keep: list[FanOut] = []
         self._sinks: list[threading.Thread] = []
         self._alone: Activity | None = None
-        """A sink that has nothing beside it runs in the thread that asks for end points: a thread of its own costs."""
+        """A sink that waits for who asks for end points: a thread of its own costs."""
+        self._here = False
         self._next_step = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         """As ``Context.spent``."""
@@ -81,9 +82,11 @@ class Running:
     ) -> None:
         self.close()
 
-    def open(self) -> Running:
+    def open(self, *, here: bool = False) -> Running:
         """Opens the first step: its queries have been accepted by the database when this returns. Raises what an
-        activity raises; everything is closed then."""
+        activity raises; everything is closed then. ``here``: a sink that has nothing beside it need not run before the
+        end points are asked for, and runs in the thread that does so."""
+        self._here = here
         outer = self.environment.cancellation
         try:
             self._stack.enter_context(outer.on_cancel(lambda: self.progress.stop(outer.cause)))
@@ -178,7 +181,7 @@ class Running:
             for each in self._step(self._next_step - 1)
             if _is_sink(each) and not self.progress.cancellation_of(each.name).cancelled
         ]
-        if len(sinks) == 1 and not self._ends and not self._keep:
+        if self._here and len(sinks) == 1 and not self._ends and not self._keep:
             self._alone = sinks.pop()
         for each in sinks:
             thread = threading.Thread(target=self._run_sink, args=(each,), name=f"sink {each.name}")

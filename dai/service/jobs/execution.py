@@ -88,7 +88,7 @@ class Execution:
             with self._in_time(live, seconds), Running(live.perform, self._environment(job, live)) as running:
                 live.running = running
                 self.begun(job.id)
-                running.open()
+                running.open(here=True)
                 outputs = self._collect(job, running, live.cancellation)
                 running.raise_cause()
         except DaiError as caught:
