@@ -25,7 +25,7 @@ from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.estimates import ColumnStatistics, exact
 from dqp.planning.semijoins.adaptive import adapt
-from dqp.planning.semijoins.program import Reduction, share
+from dqp.planning.semijoins.program import Reduction, program, share
 from dqp.planning.semijoins.reduction import reduced
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
@@ -195,6 +195,28 @@ def test_a_step_that_saves_little_is_taken_for_what_it_saves_later() -> None:
     assert [each[0] for each in run(catalog_of(small, medium, large), tree)] == [3, 4]
     assert ">= 1" in medium.asked[0]
     assert ">= 3" in large.asked[0]
+
+
+def test_a_column_that_nobody_knows_has_the_values_of_the_key() -> None:
+    """So a whole table is no filter, and what a filter leaves of it is one."""
+    catalog = catalog_of(Double("s", keys(1)), Double("l", probing))
+    scan = Scan(replace(table("s", 1_000), keys=(("k",),)), (("s_k", "k"), ("s_v", "v")))
+    few = Filter(scan, exp.LTE(this=column("s_k"), expression=exp.Literal.number(10)))
+    refers = exp.EQ(this=column("s_k"), expression=column("l_v"))
+    for tree, pairs in ((scan, []), (few, [(("s_k", "l_v"),)])):
+        join = Join(Remote("s", tree), leaf("l", 2_000_000), "inner", refers)
+        assert [each.pairs for each in program(join, context(catalog), 1 << 24)] == pairs
+
+
+def test_what_was_read_is_known_in_every_column_that_is_joined() -> None:
+    """One column makes a filter at once; that the other is one as well is seen in the rows."""
+    small, one, other = Double("s", keys(*[3, 4, 5, 6] * 25)), Double("l", probing), Double("m", probing)
+    tree = joined(leaf("l", 2_000_000), leaf("s", 100))
+    refers = exp.EQ(this=column("m_k"), expression=column("s_v"))
+    tree = Join(leaf("m", 2_000_000, 90), tree, "inner", refers)
+    assert len(run(catalog_of(small, one, other), tree)) == 100
+    assert ">= 3" in one.asked[0]
+    assert '"k" = 1' in other.asked[0]
 
 
 def test_a_build_that_turns_out_large_is_read_once() -> None:

@@ -34,7 +34,7 @@ from dqp.algebra.operators import (
     walk_deep,
 )
 from dqp.planning.costing.cost import Estimator, costs
-from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART
 from dqp.planning.costing.selectivity import selectivity
 from dqp.sql import dialects
@@ -325,5 +325,7 @@ def _leaf(tree: Operator, name: str) -> Remote | None:
 def _part(build: Estimate, key: str, probe: Estimate, name: str) -> float:
     if build.bytes > BUILD_BYTES or build.rows >= probe.rows:
         return 1.0
-    keys = build.values(key)
-    return 1.0 if keys > MOST_KEYS else keys / max(1.0, probe.values(name))
+    keys, values = build.values(key), probe.values(name)
+    if probe.columns.get(name, UNKNOWN).distinct is None:  # nobody knows the column: it refers to the key
+        values = min(values, build.keys.get(frozenset((key,)), values))
+    return 1.0 if keys > MOST_KEYS else min(1.0, keys / max(1.0, values))

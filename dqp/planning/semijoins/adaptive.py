@@ -65,8 +65,12 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
         else:
             for each, keys in zip(group, _of_all(group, rows), strict=True):
                 tree = reduced(tree, each, keys, context)
+            possible = candidates(tree, context)
             for each, keys in zip(group, rows, strict=True):
-                context.estimator.measured(each.build, keys.select(list(dict.fromkeys(one for one, _ in each.pairs))))
+                joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
+                context.estimator.measured(
+                    each.build, keys.select([name for name in each.build.columns if name in joined])
+                )
     return tree
 
 

@@ -218,8 +218,9 @@ class _Program:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
             count = self._keys(step, one, left)
             if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
-                distinct = values.distinct or probe.rows * 0.5
                 every = build.keys.get(frozenset((one,)), 0.0)
+                # A column that nobody knows has the values of the other.
+                distinct = values.distinct or min(every or keys.distinct or probe.rows, probe.rows * 0.5)
                 listed = referred(distinct, every, count) if distinct < every else count / max(1.0, distinct)
                 if listed < part:
                     part, seconds = listed, NUMBER * count
