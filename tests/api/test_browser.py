@@ -14,8 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dai.api.blocks import framing
-from dai.api.routes import streams
+from dai.api.blocks import framing, pulling
 from dai.api.server.serve import Background, background
 from tests.api.conftest import XML, configured, streamed
 from tests.processes import until
@@ -100,7 +99,7 @@ def test_a_browser_pulls_blocks_with_a_dictionary(
         return coded, headers
 
     original = framing.dictionary_coded_blocks
-    monkeypatch.setattr(streams, "dictionary_coded_blocks", noted)
+    monkeypatch.setattr(pulling, "dictionary_coded_blocks", noted)
     with httpx.Client(base_url=service.url, timeout=60) as client:
         sessions = [client.post("/sessions", json={}).json()["id"] for _ in range(2)]
         document = streamed("select * from numbers where i < 600")

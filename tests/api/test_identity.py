@@ -26,6 +26,7 @@ from dai.__main__ import main
 from dai.api.app import create_app
 from dai.api.requests.digests import checked
 from dai.api.requests.route import ChangingRoute, PullRoute, Route
+from dai.api.routes.perform import DocumentRoute
 from dai.api.server.serve import Background, background
 from dai.client import Options
 from dai.client.http.signing import Signer
@@ -221,7 +222,7 @@ def theirs(known: Known) -> tuple[object, ...]:
 def test_every_endpoint_is_described() -> None:
     """What the description does not have, no test would ask for."""
     routes = create_app().routes
-    assert {type(each) for each in routes} <= {Route, ChangingRoute, PullRoute}
+    assert {type(each) for each in routes} <= {Route, ChangingRoute, PullRoute, DocumentRoute}
     asked = {(method, each.path) for each in routes for method in each.methods}  # type: ignore[attr-defined]
     assert asked - {("HEAD", path) for path in HEADS} == set(OPERATIONS)
     assert {("GET", path) for path in HEADS} <= set(OPERATIONS)
