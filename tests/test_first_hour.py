@@ -239,6 +239,22 @@ def test_ctrl_c_before_a_command_has_begun(
     assert capsys.readouterr().err == f"{command.__name__}: interrupted\n"
 
 
+def test_a_table_that_was_dropped_and_created_again(tmp_path: Path) -> None:
+    def run(sql: str) -> None:
+        connection = sqlite3.connect(tmp_path / "field.db")
+        connection.executescript(sql)
+        connection.close()
+
+    run("create table birds (id integer); create table sites (id integer)")
+    with dqp.connect(tmp_path / "field.db") as lab:
+        assert lab.sql("from field.birds").rows() == []
+        run("drop table birds")
+        with pytest.raises(StatementError, match=r"no table field\.birds"):
+            lab.sql("from field.birds").rows()
+        run("create table birds (id integer, name text); insert into birds values (1, 'Pica')")
+        assert lab.sql("from field.birds").rows() == [(1, "Pica")]
+
+
 def test_documents(resource: Resource) -> None:
     head = '<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">'
     query = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
@@ -25,6 +26,7 @@ from dqp.catalog.threads import Threads
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0
+FRESH_TIMES = 5
 AGAIN_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
@@ -152,7 +154,8 @@ class Reflection:
         self._loading: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[DaiError, float]] = {}
         """By alias: the error, and the time of the next attempt."""
-        self._fresh: dict[str, float] = {}
+        self._fresh: dict[str, deque[float]] = {}
+        """By alias: when it was last compared because of a wrong query."""
         self._looked = time.monotonic()
 
     @property
@@ -328,16 +331,16 @@ class Reflection:
             wait(looking, PATIENCE)
 
     def look_now(self, aliases: Iterable[str]) -> None:
-        """Compares the sources with their cached tables and waits for that, at most PATIENCE seconds. Compares again
-        only after FRESH_SECONDS, so that wrong queries keep no source busy."""
+        """Compares the sources with their cached tables and waits for that, at most PATIENCE seconds. Compares each
+        FRESH_TIMES in FRESH_SECONDS at most, so that wrong queries keep no source busy."""
         now = time.monotonic()
+        chosen = []
         with self._lock:
-            chosen = [
-                alias
-                for alias in aliases
-                if alias in self._reflected and now - self._fresh.get(alias, -FRESH_SECONDS) >= FRESH_SECONDS
-            ]
-            self._fresh.update(dict.fromkeys(chosen, now))
+            for alias in aliases:
+                last = self._fresh.setdefault(alias, deque(maxlen=FRESH_TIMES))
+                if alias in self._reflected and (len(last) < FRESH_TIMES or now - last[0] >= FRESH_SECONDS):
+                    last.append(now)
+                    chosen.append(alias)
         wait([self._pool.submit(self._compare, alias, True) for alias in chosen], PATIENCE)
 
     def renew(self, alias: str) -> None:

@@ -306,10 +306,23 @@ def test_wrong_queries_keep_no_source_busy(catalog_of: Callable[..., Catalog], m
     monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
     source = Scripted("s", info("t"))
     catalog = catalog_of(source)
-    for _ in range(5):
+    for _ in range(20):
         with pytest.raises(StatementError):
             catalog.describe("select nothing from s.t")
-    assert source.asked.count("fingerprint") == 2
+    assert source.asked.count("fingerprint") == 1 + reflection.FRESH_TIMES
+
+
+def test_a_table_that_was_dropped_and_created_again_is_found_at_once(catalog_of: Callable[..., Catalog]) -> None:
+    source = Scripted("s", info("t"), info("u"))
+    catalog = catalog_of(source)
+    catalog.describe("from s.t")
+    for _ in range(2):
+        source.infos = (info("u"),)
+        catalog._reflection.renew("s")
+        with pytest.raises(StatementError, match=r"no table s\.t"):
+            catalog.describe("from s.t")
+        source.infos = (info("t"), info("u"))
+        assert len(catalog.describe("from s.t")) == 2
 
 
 def test_row_estimates_change_no_version(catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
