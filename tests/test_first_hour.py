@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import httpx
 import pandas as pd
 import pyarrow as pa
@@ -237,6 +238,25 @@ def test_ctrl_c_before_a_command_has_begun(
     monkeypatch.setattr(start, "import_module", pressed)
     assert command() == 130
     assert capsys.readouterr().err == f"{command.__name__}: interrupted\n"
+
+
+def test_an_unknown_table_of_duckdb(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "lake.duckdb")) as connection:
+        connection.execute("create table birds (id integer); create view seen as from birds")
+    (tmp_path / "traits.csv").write_text("id,name\n1,Pica\n")
+    config = {
+        "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
+        "resources": {"lake": {"url": "duckdb:///lake.duckdb"}, "traits": {"files": "traits.csv"}},
+    }
+    with background(parse(config, tmp_path, {})) as running:
+        lake = dai.connect(f"{running.url}/lake")
+        for sql, says in (("from nowhere", r"Known: birds, seen\."), ("from bird", r'Did you mean "birds"\?')):
+            with pytest.raises(StatementError, match=f"{says}\n"):
+                lake.query(sql)
+        with pytest.raises(StatementError, match=r"Known: birds, seen\.\n"):
+            lake.execute("insert into nowhere values (1)")
+        with pytest.raises(StatementError, match=r"Known: traits\.\n"):
+            dai.connect(f"{running.url}/traits").query("from nowhere")
 
 
 def test_a_table_that_was_dropped_and_created_again(tmp_path: Path) -> None:

@@ -240,7 +240,10 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
-        with translated(sql, bound), interruptible(cancellation, connection.interrupt, here=True):
+        with (
+            translated(sql, bound, connection),
+            interruptible(cancellation, connection.interrupt, here=True),
+        ):
             statements = connection.extract_statements(bound.sql)
             if len(statements) != 1 or statements[0].type not in _QUERIES:
                 raise NotAQueryError(
@@ -310,7 +313,10 @@ class _Session(PooledSession[DuckDBPyConnection]):
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         self.finish()
         bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", SYNTAX)
-        with translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt, here=True):
+        with (
+            translated(sql, bound, self.connection),
+            interruptible(self._cancellation, self.connection.interrupt, here=True),
+        ):
             statements = self.connection.extract_statements(bound.sql)
             if len(statements) != 1:
                 raise StatementError("Send one statement at a time.", sql=sql)

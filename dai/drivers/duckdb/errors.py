@@ -25,10 +25,14 @@ from dai.errors import (
     StatementError,
     of_memory,
 )
-from dai.plugins import close_to
+from dai.plugins import close_to, nearest
 
 _SQLSTATES: tuple[tuple[type[Exception], str], ...] = ((duckdb.IntegrityError, "23000"), (duckdb.DataError, "22000"))
 """DuckDB says no states of its own."""
+_TABLES = """
+SELECT table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database()
+UNION SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
+"""
 _fatal_errors = 0
 
 
@@ -38,17 +42,20 @@ def fatal_errors() -> int:
 
 
 @contextmanager
-def translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
-    """Inside the block DuckDB's errors are ours; those of a statement have its place."""
+def translated(
+    sql: str | None = None, bound: Bound | None = None, connection: DuckDBPyConnection | None = None
+) -> Iterator[None]:
+    """Inside the block DuckDB's errors are ours; those of a statement have its place, and for an unknown table the
+    tables of the ``connection``."""
     try:
         yield
     except (duckdb.Error, OSError, MemoryError, pa.ArrowException) as error:
-        _raise(error, sql, bound)
+        _raise(error, sql, bound, connection)
     except (OverflowError, UnicodeEncodeError) as error:
         raise ParameterError("A parameter does not fit any type of DuckDB.") from error
 
 
-def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
+def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: DuckDBPyConnection | None) -> NoReturn:
     global _fatal_errors
     text = str(error)
     if _fatal(error):
@@ -94,6 +101,12 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     if function := re.search(r"Function with name (\S+) does not exist", message):
         near = close_to(function[1].casefold(), [*OF_THE_GRAMMAR, *re.findall('"(.+?)"', hint or "")])
         hint = f'Did you mean "{near}"?' if near else hint
+    elif (
+        hint is None
+        and connection is not None
+        and (table := re.match(r".*Table with name (.+) does not exist", message))
+    ):
+        hint = _known(table[1], connection)
     sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
     detail = message.partition(": ")[2] or message
     if detail.startswith("CSV Error on Line"):
@@ -102,6 +115,13 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
         what = ". ".join(line.rstrip(".") for line in rest.splitlines()[:2])
         raise DataError(f"{where}{detail}. {what}.", hint="Correct the line in the file, or leave it out.") from error
     raise StatementError(detail, sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
+
+
+def _known(table: str, connection: DuckDBPyConnection) -> str | None:
+    with contextlib.suppress(duckdb.Error), connection.cursor() as cursor:
+        known = [str(name) for (name,) in cursor.execute(_TABLES).fetchall()]
+        return nearest(table, known) if known else "The database has no table."
+    return None
 
 
 def _position(text: str, sql: str) -> int | None:
