@@ -52,6 +52,12 @@ _LEVEL, _FAST_LEVEL, LARGE = 7, 1, 1 << 16
 """Of zstd: on blocks of 100 rows the level 7 needs 50 µs and gives a tenth less than the fastest; for payloads that are
 LARGE that would be too long."""
 MOST_BYTES = 1 << 30
+MOST_STATIC = 1 << 20
+"""Bytes of a static part that travels by itself: larger ones stay with their documents."""
+MOST_BLOCKS = 1000
+"""That are pushed at once."""
+_KEPT_BYTES, _KEPT_CHARACTERS = 1 << 16, 1 << 10
+"""Of dictionaries that are remembered, and of Accept headers."""
 
 
 def context_of(static: bytes) -> str:
@@ -90,12 +96,22 @@ class Frame:
 
     def parts(self) -> tuple[bytes | memoryview, ...]:
         """What travels, one after the other: of several frames joined once."""
-        session = self.session.encode()
-        numbers = self.number, self.rows, memoryview(self.payload).nbytes, self.static
-        context = bytes.fromhex(self.context)
         kind = _LOST if self.lost else _END if self.end else int(self.compressed)
-        head = _HEAD.pack(_MAGIC, _VERSION, kind, len(session), context, *numbers)
-        return head, _CHECK.pack(_checksum(head, session, self.payload)), session, self.payload
+        return _parts(kind, self.context, self.session, self.number, self.rows, self.static, self.payload)
+
+
+def _parts(
+    kind: int, context: str, session: str, number: int, rows: int, static: int, *payload: bytes | memoryview
+) -> tuple[bytes | memoryview, ...]:
+    name, size = session.encode(), sum(memoryview(each).nbytes for each in payload)
+    head = _HEAD.pack(_MAGIC, _VERSION, kind, len(name), bytes.fromhex(context), number, rows, size, static)
+    return head, _CHECK.pack(_checksum(head, name, *payload)), name, *payload
+
+
+def whole_parts(context: str, session: str, number: int, block: Block, static: bytes) -> tuple[bytes | memoryview, ...]:
+    """The parts of a frame with the whole document of a block, whose tuples are not copied."""
+    parts = static, block.payload, tail_of(static)
+    return _parts(0, context, session, number, block.rows, len(static), *parts)
 
 
 def framed(
@@ -147,7 +163,7 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
 def pushed(block: Block, number: int, static: bytes) -> bytes | None:
     """A block of the document with that static part as a compressed frame, the first one as a whole document; None for
     one that travels as it is: it has the end of the document, or there is no static part."""
-    if block.tail or not static:
+    if block.tail or not 0 < len(static) <= MOST_STATIC:
         return None
     whole = not number
     return bytes(framed(context_of(static), "", number, block, static, whole=whole, compressed=not whole))
@@ -156,7 +172,8 @@ def pushed(block: Block, number: int, static: bytes) -> bytes | None:
 def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[list[tuple[bytes, int]], bytes]:
     """Tuples and rows of frames that a producer sends, from its block ``number`` on, and the static part of their
     document, which is ``static`` where that is known. DataError where they have other numbers, where their context is
-    another or did not come with them, and where they have more than ``most`` bytes."""
+    another or did not come with them, where they are more than MOST_BLOCKS or have more than ``most`` bytes, and where
+    the static part has more than MOST_STATIC."""
     known = KnownContexts(most)
     if static:
         known.learn(context_of(static), static)
@@ -164,6 +181,13 @@ def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[lis
     for at, frame in enumerate(read(body), number):
         if frame.number != at or frame.lost or frame.end:
             raise DataError(f"Block {at} was announced, and a frame of block {frame.number} came.")
+        if len(payloads) == MOST_BLOCKS:
+            raise DataError(f"A request pushes {MOST_BLOCKS:,} blocks at most.", hint="Send the others after these.")
+        if frame.static > MOST_STATIC:
+            raise DataError(
+                f"The context of a stream has {MOST_STATIC:,} bytes at most; this one has {frame.static:,}.",
+                hint="Push the document as it is, not in frames.",
+            )
         try:
             payload = bytes(known.tuples(frame))
         except NotFoundError as error:
@@ -290,10 +314,14 @@ class Asked:
         return f"{MEDIA_TYPE}{context}{compression}{';flow=true' if self.flow else ''}"
 
 
-@lru_cache(1024)
 def asked(accept: str) -> tuple[Asked, float] | None:
     """What an Accept header says of frames, and their weight; None where it does not name them. What cannot be read of
     it counts as not there: the reader gets whole documents then."""
+    return (_asked if len(accept) <= _KEPT_CHARACTERS else _asked.__wrapped__)(accept)
+
+
+@lru_cache(1024)
+def _asked(accept: str) -> tuple[Asked, float] | None:
     for member in accept.split(","):
         media_range, *parameters = (part.strip().lower() for part in member.split(";"))
         if media_range == MEDIA_TYPE:
@@ -307,14 +335,21 @@ def asked(accept: str) -> tuple[Asked, float] | None:
     return None
 
 
-def _checksum(head: bytes | memoryview, session: bytes | memoryview, payload: bytes | memoryview) -> int:
+def _checksum(*parts: bytes | memoryview) -> int:
     from google_crc32c import extend
 
-    return int(extend(extend(extend(0, bytes(head)), bytes(session)), bytes(payload)))
+    check = 0
+    for each in parts:
+        check = extend(check, bytes(each))
+    return int(check)
+
+
+def _dictionary(static: bytes) -> Any:
+    return (_remembered if len(static) <= _KEPT_BYTES else _remembered.__wrapped__)(static)
 
 
 @lru_cache(64)
-def _dictionary(static: bytes) -> Any:
+def _remembered(static: bytes) -> Any:
     import zstandard
 
     if not static:

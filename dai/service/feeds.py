@@ -27,7 +27,7 @@ from dai.errors import (
     NotFoundError,
     TooLargeError,
 )
-from dai.formats.frames import Frame, context_of, framed, tail_of
+from dai.formats.frames import Frame, context_of, framed, tail_of, whole_parts
 from dai.security.identity import Caller
 from dai.security.policies import matches
 from dai.service.identities import ALONE, Identities
@@ -205,11 +205,10 @@ class Feed:
                 blocks.append(self._blocks[place])
             return Portion(blocks, at - number, self.ended and at + len(blocks) == self.next)
 
-    def whole(self, published: Published) -> bytes:
-        """The frame of a block with the document that it is by itself."""
+    def whole(self, published: Published) -> tuple[bytes | memoryview, ...]:
+        """The parts of the frame of a block with the document that it is by itself; its tuples are not copied."""
         block = Block(published.payload, published.rows)
-        context = context_of(self.static)
-        return bytes(framed(context, self.id, published.number, block, self.static, whole=True, compressed=False))
+        return whole_parts(context_of(self.static), self.id, published.number, block, self.static)
 
     def compressed(self, published: Published) -> bytes:
         """The frame of a block for whoever has the context; made once for all of them."""
@@ -222,10 +221,11 @@ class Feed:
 
     def document(self, blocks: Sequence[Published]) -> bytes:
         """The blocks as one document; messages one after the other."""
+        return b"".join(self.document_parts(blocks))
+
+    def document_parts(self, blocks: Sequence[Published]) -> tuple[bytes | memoryview, ...]:
         payloads = (each.payload for each in blocks)
-        if not self.static:
-            return b"".join(payloads)
-        return b"".join((self.static, *payloads, tail_of(self.static)))
+        return (self.static, *payloads, tail_of(self.static)) if self.static else tuple(payloads)
 
     def lost(self, number: int, count: int) -> GoneError:
         return GoneError(

@@ -23,7 +23,9 @@ from dai.errors import ConflictError, TruncatedError, UnauthenticatedError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Arriving, Asked, Frame, context_of, framed, read
 from dai.security.identity.tokens import new
+from dai.service.feeds import Feed
 from dai.streams.stream import Block, Stream
+from dai.streams.tally import Tally
 from tests.api.conftest import Serve, configured
 from tests.processes import ServiceProcess, until
 
@@ -447,3 +449,31 @@ def test_a_thousand_consumers_of_one_feed(tmp_path: Path, book: str) -> None:
     assert told["lags"] > 0
     assert told["vanishes"] > 0
     assert grown < 150 << 20, f"{grown:,} bytes for {CONSUMERS} consumers"
+
+
+def test_many_blocks_at_once_have_one_context(client: httpx.Client, shared: Background) -> None:
+    """Before, each had all of it: a thousand blocks with a context of megabytes were an answer of gigabytes."""
+    feed = Service(shared.url).feed()
+    feed.publish(TABLE, blocksize=50)
+    answer = client.get(f"/feeds/{feed.id}/blocks/1?count=3", headers={"Accept": str(Asked())})
+    assert [(each.number, each.static > 0) for each in read(answer.content)] == [(1, True), (2, False), (3, False)]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\r\nb\rc\n\nd\n", "\n" * 40_000, "\r\n" * 40_001, "x\r" * 40_000])
+def test_events_are_made_as_they_leave(text: str) -> None:
+    """Before, each reader had them whole: eight megabytes of lines became 56 for each, at once."""
+    feed = Feed("f", "", (), (), 10, 1 << 20, 60, "", Tally(), 1 << 20)
+    feed.publish("", 0, [(text.encode(), 0)], "text/plain")
+    parts = list(following_blocks._event(feed, feed.since(0, 1).blocks[0], False))
+    assert b"".join(parts) == b"id: 0\ndata: " + b"\ndata: ".join(text.encode().splitlines()) + b"\n\n"
+    assert max(map(len, parts)) <= 8 * following_blocks.PIECE
+
+
+def test_who_follows_has_no_copy_of_a_block() -> None:
+    feed = Feed("f", "", (), (), 10, 1 << 22, 60, "", Tally(), 1 << 22)
+    (block,) = format_named("arrow").encode(Stream.of(pa.table({"s": ["x" * 1_000_000]})), None)
+    feed.publish("", 0, [(bytes(block.payload), 1)], "application/vnd.apache.arrow.stream", block.static)
+    published = feed.since(0, 1).blocks[0]
+    whole = feed.whole(published)
+    assert [bytes(each.payload) for each in read(b"".join(whole))] == [feed.document([published])]
+    assert any(isinstance(each, memoryview) and each.obj is published.payload.obj for each in whole)

@@ -179,3 +179,15 @@ def test_contents_that_are_too_large(serve: Serve) -> None:
         answer = asked(client, large)
         assert "too-large" in answer.text
         assert asked(client, "x" * 100_000).status_code == 413
+
+
+def test_contents_bring_a_namespace_along_once(client: httpx.Client) -> None:
+    """Before, each child had all of them: a message of a megabyte became gigabytes."""
+    made = asked(client, ENVELOPE.format("", "<begin/>"))
+    urn = etree.fromstring(made.content).findtext(f".//{{{NAMESPACE}}}context-identifier") or ""
+    call = '<setContents xmlns:x="urn:{}">{}</setContents>'.format("x" * 10_000, "<x:a/>" * 1000)
+    answer = asked(client, ENVELOPE.format(CONTEXT.format(urn), call))
+    assert (answer.status_code, "contentsSet" in answer.text) == (200, True), answer.text
+    answer = asked(client, ENVELOPE.format(CONTEXT.format(urn), "<getContents/>"))
+    assert len(answer.content) < 20_000
+    assert len(etree.fromstring(answer.content).findall(f".//{{urn:{'x' * 10_000}}}a")) == 1000

@@ -1,5 +1,6 @@
 """Block frames: the static part travels once, every block can be read by itself, and damage is noticed."""
 
+import secrets
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dai.errors import DaiError, DataError, EncodingError, NotFoundError, TruncatedError
-from dai.formats import FORMATS, format_named
+from dai.formats import FORMATS, format_named, frames
 from dai.formats.frames import (
     MEDIA_TYPE,
+    MOST_BLOCKS,
+    MOST_STATIC,
     Arriving,
     Asked,
     Frame,
@@ -24,6 +27,8 @@ from dai.formats.frames import (
     context_of,
     format_of,
     framed,
+    payloads_of,
+    pushed,
     read,
 )
 from dai.streams.mailbox import Mailbox
@@ -254,3 +259,29 @@ def test_streams_keep_what_is_static() -> None:
     mailbox.offer(1, blocks[1])
     mailbox.poll(1)
     assert mailbox.static == blocks[0].static
+
+
+def test_a_large_static_part_stays_with_its_document() -> None:
+    static = pa.schema([("i", pa.int64())], metadata={"m": "x" * MOST_STATIC}).serialize().to_pybytes()
+    assert pushed(Block(static + b"rows", 1, len(static)), 0, static) is None
+    frame = Frame(context_of(static), "", 0, 1, static + bytes(8), len(static))
+    with pytest.raises(DataError, match="The context of a stream has 1,048,576 bytes at most"):
+        payloads_of(bytes(frame), b"", 0, 1 << 30)
+
+
+def test_a_body_pushes_few_blocks() -> None:
+    blocks = blocks_of("arrow", TEXTS)
+    static = static_of(blocks)
+    first = framed(context_of(static), "", 0, blocks[0], static, whole=True, compressed=False)
+    others = [Frame(context_of(static), "", number, 0, b"") for number in range(1, MOST_BLOCKS + 1)]
+    assert len(payloads_of(b"".join(map(bytes, (first, *others[:-1]))), b"", 0, 1 << 30)[0]) == MOST_BLOCKS
+    with pytest.raises(DataError, match="A request pushes 1,000 blocks at most"):
+        payloads_of(b"".join(map(bytes, (first, *others))), b"", 0, 1 << 30)
+
+
+def test_large_dictionaries_and_long_headers_are_not_remembered() -> None:
+    before = frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize
+    static = secrets.token_bytes(1 << 17)
+    frames.dictionary_coded(b"rows", static)
+    assert frames.asked(f"{MEDIA_TYPE};context={'0' * 64},{secrets.token_hex(1000)}") == (Asked("0" * 64), 1.0)
+    assert (frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize) == before

@@ -9,7 +9,7 @@ connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -21,7 +21,7 @@ from dai.api.monitoring.access import Access
 from dai.api.requests.negotiation import best
 from dai.errors import DaiError, NotAcceptableError, TruncatedError
 from dai.formats.frames import MEDIA_TYPE, Asked, Frame, asked, context_of
-from dai.service.feeds import Feed, Published
+from dai.service.feeds import Feed, Portion, Published
 
 EVENTS = "text/event-stream"
 PIECE = 1 << 14
@@ -42,7 +42,8 @@ class Form:
     """How a reader gets the blocks; ``begun``: whether an earlier one of this connection has told their context."""
 
     media_type: str
-    block: Callable[[Feed, Published, bool], bytes]
+    block: Callable[[Feed, Published, bool], Iterable[bytes | memoryview]]
+    """In parts, made as they leave: no reader has a copy of a block."""
     lost: Callable[[Feed, int, int], bytes]
     end: bytes = b""
 
@@ -61,10 +62,10 @@ def form_of_follower(accept: str | None, feed: Feed) -> Form:
     said = asked(accept) if accept is not None else None
     frames = said[0] if said is not None else Asked()
 
-    def framed(feed: Feed, published: Published, begun: bool) -> bytes:
+    def framed(feed: Feed, published: Published, begun: bool) -> Iterable[bytes | memoryview]:
         if feed.static and not begun and frames.context != context_of(feed.static):
             return feed.whole(published)
-        return feed.compressed(published) if frames.compressed else published.frame
+        return (feed.compressed(published) if frames.compressed else published.frame,)
 
     return Form(MEDIA_TYPE, framed, _lost_frame)
 
@@ -73,10 +74,22 @@ def _lost_frame(feed: Feed, number: int, count: int) -> bytes:
     return bytes(Frame(context_of(feed.static), feed.id, number, count, b"", lost=True))
 
 
-def _event(feed: Feed, published: Published, begun: bool) -> bytes:
-    document = feed.document([published])
-    lines = b"\ndata: ".join(document.splitlines())
-    return b"id: %d\ndata: %s\n\n" % (published.number, lines)
+def _event(feed: Feed, published: Published, begun: bool) -> Iterator[bytes]:
+    yield b"id: %d\ndata: " % published.number
+    held = b""  # the end of a line, which may go on in the next piece; that of the last line counts no more
+    for piece in _pieces(feed.document_parts([published])):
+        data = held + piece
+        held = next((end for end in (b"\r\n", b"\n", b"\r") if data.endswith(end)), b"")
+        text = data[: len(data) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield text.replace(b"\n", b"\ndata: ")
+    yield b"\n\n"
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Of PIECE bytes at most."""
+    for part in parts:
+        for at in range(0, len(part), PIECE):
+            yield bytes(part[at : at + PIECE])
 
 
 def _lost_event(feed: Feed, number: int, count: int) -> bytes:
@@ -105,10 +118,10 @@ class Following(Response):
             watching = asyncio.create_task(disconnected(receive, gone, changes))
             try:
                 # the head leaves at once, also where no block has come yet
-                await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
+                await self._alive(send)
                 while not gone.is_set() and not await self._step(send):
                     if not await changes.wait(min(SILENT_SECONDS, self._until - loop.time())):
-                        await self._sent(send, self._form.lost(self._feed, self._number, 0), [])
+                        await self._alive(send)
                 if not gone.is_set():
                     await send({"type": "http.response.body", "body": self._form.end})
             except DaiError as error:
@@ -123,41 +136,49 @@ class Following(Response):
             if asyncio.get_running_loop().time() >= self._until:
                 raise TruncatedError(f"A feed is followed for {FOLLOWED_SECONDS:g} seconds at a time.")
             retained = self._feed.since(self._number, 1000, PIECE)
-            parts = []
-            if retained.lost:
-                parts.append(self._form.lost(self._feed, self._number, retained.lost))
-            for each in retained.blocks:
-                parts.append(self._form.block(self._feed, each, self._begun))
-                self._begun = True
+            told = bool(retained.lost or retained.blocks)
+            if told:
+                await self._sent(send, self._parts(self._number, retained), retained.blocks)
             self._number += retained.lost + len(retained.blocks)
             self._access.rows += sum(each.rows for each in retained.blocks)
-            if parts:
-                await self._sent(send, b"".join(parts), retained.blocks)
-            if retained.ended or not parts:
+            if retained.ended or not told:
                 return retained.ended
 
-    async def _sent(self, send: Send, data: bytes, blocks: Sequence[Published]) -> None:
+    def _parts(self, number: int, retained: Portion) -> Iterator[bytes | memoryview]:
+        if retained.lost:
+            yield self._form.lost(self._feed, number, retained.lost)
+        for each in retained.blocks:
+            yield from self._form.block(self._feed, each, self._begun)
+            self._begun = True
+
+    async def _alive(self, send: Send) -> None:
+        await self._sent(send, (self._form.lost(self._feed, self._number, 0),), ())
+
+    async def _sent(self, send: Send, parts: Iterable[bytes | memoryview], blocks: Sequence[Published]) -> None:
         """TruncatedError where the reader takes nothing for too long, or the feed has dropped what is left of it."""
-        if len(data) <= PIECE:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-            except TimeoutError as error:
-                raise _stuck() from error
-            return
-        view = memoryview(data)
-        for at in range(0, len(view), PIECE):
-            message = {"type": "http.response.body", "body": bytes(view[at : at + PIECE]), "more_body": True}
-            sending = asyncio.ensure_future(send(message))
-            looks = 0
-            while not sending.done():
-                await asyncio.wait({sending}, timeout=LOOK_SECONDS)
-                looks += 1
-                dropped = blocks[-1].number < self._feed.first
-                if not sending.done() and (dropped or looks * LOOK_SECONDS > PATIENCE):
-                    sending.cancel()
-                    raise TruncatedError("The feed does not keep this block any more.") if dropped else _stuck()
-            sending.result()
+        data = bytearray()
+        for piece in _pieces(parts):
+            if len(data) + len(piece) > PIECE:
+                await self._sent_in_part(send, bytes(data), blocks)
+                data.clear()
+            data += piece
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+        except TimeoutError as error:
+            raise _stuck() from error
+
+    async def _sent_in_part(self, send: Send, data: bytes, blocks: Sequence[Published]) -> None:
+        sending = asyncio.ensure_future(send({"type": "http.response.body", "body": data, "more_body": True}))
+        looks = 0
+        while not sending.done():
+            await asyncio.wait({sending}, timeout=LOOK_SECONDS)
+            looks += 1
+            dropped = blocks[-1].number < self._feed.first
+            if not sending.done() and (dropped or looks * LOOK_SECONDS > PATIENCE):
+                sending.cancel()
+                raise TruncatedError("The feed does not keep this block any more.") if dropped else _stuck()
+        sending.result()
 
 
 def _stuck() -> TruncatedError:

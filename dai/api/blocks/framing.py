@@ -22,6 +22,7 @@ from dai.formats.frames import (
     DCZ,
     LARGE,
     MEDIA_TYPE,
+    MOST_STATIC,
     Asked,
     Frame,
     accepts_dcz,
@@ -37,11 +38,13 @@ from dai.streams.mailbox import Mailbox
 from dai.streams.stream import Block
 
 _NOTHING_SAID = Asked()
+MOST_REPEATED = 8 << 20
+"""Bytes of static parts in an answer of whole documents; with more of them only its first block is one."""
 
 
 def has_context(mailbox: Mailbox) -> bool:
     """The documents of the stream have a static part that may travel by itself."""
-    form = form_of(mailbox.media_type) if mailbox.static else None
+    form = form_of(mailbox.media_type) if 0 < len(mailbox.static) <= MOST_STATIC else None
     return form is not None and format_named(form).tail is not None
 
 
@@ -82,8 +85,10 @@ async def framed_blocks(
     stored = begun or await published(service, session, mailbox, wait=promised)
     packed = wanted.compressed and (has or (said is not None and len(blocks) > 1))
 
+    once = said is not None or len(static) * len(blocks) > MOST_REPEATED
+
     def frame(at: int, block: Block) -> Frame:
-        knows = has or (said is not None and at > number)
+        knows = has or (once and at > number)
         whole = not (knows or (promised and stored and at))
         return framed(context, session.id, at, block, static, whole=whole, compressed=packed and knows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -33,7 +34,7 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats.frames import MEDIA_TYPE, asked, context_of, format_of
+from dai.formats.frames import LARGE, MEDIA_TYPE, asked, context_of, format_of
 from dai.formats.frames import Asked as AskedFrames
 from dai.service.feeds import Feed, Portion, described
 
@@ -225,11 +226,17 @@ async def get_feed_block(
         return answer(open_feed.document(at.blocks), open_feed.media_type, 200, headers)
     said = asked(accept) if accept is not None else None
     wanted = said[0] if said is not None else AskedFrames()
-    if open_feed.static and wanted.context != context_of(open_feed.static):
-        frames = [open_feed.whole(each) for each in at.blocks]
-    else:
-        frames = [open_feed.compressed(each) if wanted.compressed else each.frame for each in at.blocks]
-    return answer(b"".join(frames), MEDIA_TYPE, 200, headers)
+    knows = not open_feed.static or wanted.context == context_of(open_feed.static)
+
+    def frames() -> bytes:
+        """The first is a whole document for a reader that does not have their context."""
+        first, rest = ((), at.blocks) if knows else (open_feed.whole(at.blocks[0]), at.blocks[1:])
+        return b"".join((*first, *(open_feed.compressed(each) if wanted.compressed else each.frame for each in rest)))
+
+    large = sum(len(each.payload) for each in at.blocks) > LARGE
+    loop = asyncio.get_running_loop()
+    body = await loop.run_in_executor(service.files, frames) if wanted.compressed and large else frames()
+    return answer(body, MEDIA_TYPE, 200, headers)
 
 
 async def _awaited(feed: Feed, number: int, options: Pulling) -> Portion:

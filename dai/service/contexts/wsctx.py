@@ -173,12 +173,15 @@ def fault(error: DaiError) -> bytes:
 
 def _contents(kind: str, of: Any = None) -> Any:
     """Those of an activity of that type: what is in an element, or nothing."""
-    element = etree.Element(f"{{{NAMESPACE}}}contents", nsmap={"w": NAMESPACE})
+    tag = f"{{{NAMESPACE}}}contents"
+    if of is None:
+        element = etree.Element(tag, nsmap={"w": NAMESPACE})
+    else:
+        element = of  # children that move elsewhere would each bring all namespaces along
+        element.tag, element.tail = tag, None
+        element.attrib.clear()
     if kind:
         element.set("type", kind)
-    if of is not None:
-        element.text = of.text
-        element.extend(list(of))
     return element
 
 
