@@ -259,6 +259,25 @@ def test_an_unknown_table_of_duckdb(tmp_path: Path) -> None:
             dai.connect(f"{running.url}/traits").query("from nowhere")
 
 
+def test_many_rows_for_one_statement(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "field.db") as connection:
+        connection.execute("create table birds (id integer, name text)")
+    connection.close()
+    config = {
+        "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
+        "resources": {"field": {"url": "sqlite:///field.db"}},
+    }
+    with background(parse(config, tmp_path, {})) as running:
+        field = dai.connect(f"{running.url}/field")
+        named = [{"id": 1, "name": "Pica"}, {"id": 2, "name": None}]
+        assert field.execute("insert into birds values (:id, :name)", named) == 2
+        assert field.execute("insert into birds values (:id, :name)", named[:1]) == 1
+        assert field.execute("insert into birds values (?, ?)", [(3, "Corvus"), [4, "Parus"]]) == 2
+        assert field.execute("delete from birds where id in :ids", {"ids": [1, 2]}) == 3
+        assert field.execute("delete from birds where id in ?", [3]) == 1
+        assert field.query("select * from birds").rows() == [(4, "Parus")]
+
+
 def test_a_table_that_was_dropped_and_created_again(tmp_path: Path) -> None:
     def run(sql: str) -> None:
         connection = sqlite3.connect(tmp_path / "field.db")

@@ -19,7 +19,7 @@ from dai.client.results.elsewhere import OF_RESOURCES, Elsewhere
 from dai.client.results.interrupted import shortly_told
 from dai.client.results.response import Response
 from dai.client.results.result import Result
-from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain
+from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain, rows_of
 from dai.client.streams.at_once import pull_at_once
 from dai.client.streams.feed import Feed
 from dai.client.streams.session import Session
@@ -246,12 +246,14 @@ class Resource(Elsewhere):
 
     def execute(self, sql: str, *parameters: Any, cancellation: Cancellation | None = None, **named: Any) -> int:
         """Runs a statement that changes something, in a transaction of its own: how many rows changed. Parameters as in
-        ``query``. DeniedError without the right to write."""
-        row = parameters_of(arguments(parameters, named))
+        ``query``; or a list of mappings or of rows, for each of which the statement runs once, all in one transaction.
+        DeniedError without the right to write."""
+        several = () if named else rows_of(parameters)
+        rows = [parameters_of(each) for each in several or (arguments(parameters, named),)]
         if is_plain_query(sql):
             said = "execute says how many rows a statement changed, for a SELECT 0. Its rows: resource.query(…)."
             warnings.warn(said, stacklevel=2)
-        return change(self, sql, [row] if row else [], cancellation)
+        return change(self, sql, rows if several or rows[0] else [], cancellation)
 
     def submit(
         self,

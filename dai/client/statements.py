@@ -77,6 +77,12 @@ def arguments(values: Sequence[Any], named: Mapping[str, Any]) -> Parameters:
     return named or values
 
 
+def rows_of(values: Sequence[Any]) -> Sequence[Any]:
+    """The rows of a call that gave several, as one list of mappings or of lists of values; none of any other."""
+    rows = values[0] if len(values) == 1 and isinstance(values[0], list) else ()
+    return rows if all(isinstance(each, Mapping | tuple | list) for each in rows) else ()
+
+
 def is_json(parameters: Parameters) -> bool:
     """Whether JSON has the types of all values."""
     values = parameters.values() if isinstance(parameters, Mapping) else parameters

@@ -23,7 +23,8 @@ OF_RESULTS: Mapping[str, str] = {
 OF_RESOURCES: Mapping[str, str] = {
     **dict.fromkeys(("sql", "read_sql", "execute_query", "select", "fetch"), ".query(sql)"),
     **dict.fromkeys(("tables", "list_tables", "columns", "describe"), ".schema()"),
-    **dict.fromkeys(("cursor", "commit", "executemany"), "dai.dbapi.connect(resource.url)"),
+    **dict.fromkeys(("cursor", "commit"), "dai.dbapi.connect(resource.url)"),
+    "executemany": ".execute(sql, rows)",
     **dict.fromkeys(("insert", "update", "run"), ".execute(sql)"),
     **dict.fromkeys(("load", "upload", "to_sql"), 'frame.to_sql("name", "dai://host:8080/resource"), by pandas'),
     "job": ".jobs()",
