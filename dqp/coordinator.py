@@ -265,7 +265,7 @@ class Coordinator:
                 try:
                     table = self._described(command, parameters, cancellation, begun)
                 except StatementError as error:
-                    raise error.of(sql) from error
+                    raise error.of(sql) from None
                 return table_stream(table, batch_rows), None
             planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form

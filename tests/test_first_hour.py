@@ -3,6 +3,7 @@ that says what to type."""
 
 import sqlite3
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,23 @@ def test_a_notebook_shows_the_callers_line_and_the_message(
     assert says in "\n".join(lines)
     assert not [each for each in lines if "/dai/client/" in each or "site-packages" in each]
     assert "instead" not in dir(resource)
+
+
+def test_a_script_shows_few_lines_of_the_library(folder: Path, resource: Resource) -> None:
+    wrong: tuple[Callable[[], Any], ...] = (
+        lambda: lab.sql("selct 1").arrow(),
+        lambda: lab.sql("select zz from field.birds").arrow(),
+        lambda: lab.sql("describe field.brids").arrow(),
+        lambda: resource.query("select zz from birds").arrow(),
+        lambda: dai.connect(f"{resource.url.rpartition('/')[0]}/filed"),
+    )
+    with dqp.connect(folder / "field.db") as lab:
+        for each in wrong:
+            with pytest.raises(DaiError) as caught:
+                each()
+            lines = traceback.format_exception(caught.value)
+            assert sum(line.startswith("Traceback") for line in lines) == 1
+            assert sum(line.startswith("  File ") for line in lines) <= 9, "".join(lines)
 
 
 def test_frames_that_are_no_tables(folder: Path) -> None:

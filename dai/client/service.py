@@ -65,18 +65,18 @@ class Service:
             return Resource(self, name, {})
         try:
             return Resource(self, name, self.get(f"/resources/{quote(name, safe='')}"))
-        except NotFoundError as error:
+        except NotFoundError:
             try:
                 names = [str(each["name"]) for each in self.resources()]
             except NotFoundError:
                 parts = urlsplit(self.url)
                 first = parts.path.strip("/").removeprefix("resources/").partition("/")[0]
                 meant = f"Did you mean '{parts.scheme}://{parts.netloc}/{first}'?" if first else "Check host and port."
-                raise NotFoundError(f"There is no data service at {self.url}.", hint=meant) from error
+                raise NotFoundError(f"There is no data service at {self.url}.", hint=meant) from None
             hint = nearest(name, names) if names else "The service has none."
             if " " in name:
                 hint = f"It looks like SQL: the name of the resource stands first. {hint}"
-            raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from error
+            raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from None
 
     def jobs(self) -> Jobs:
         return Jobs(self.transport)

@@ -433,7 +433,7 @@ class Query(Tabular):
             mended = statement.error(error)
             if (name := next((each for each in self._own if f"no table {each!r}" in error.detail), None)) is not None:
                 mended.hint = f"{name} is a table here, not in the service: lab.upload({name!r}, {name}) sends it."
-            raise mended from error
+            raise mended from None
         except BaseException:
             lab._running.discard(cancellation)
             raise

@@ -16,6 +16,7 @@ from dai.client.progress import STOPPED, Meter
 from dai.client.results.interrupted import shortly_told
 from dai.client.tracing import current
 from dai.drivers import share_of
+from dai.errors import RequestError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote
@@ -83,6 +84,8 @@ def interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, 
         while True:
             with suppress(queue.Empty):
                 item = where.get(timeout=_WAIT)
+                if isinstance(item, RequestError):  # the caller's mistake: where in the thread is of no use
+                    raise item.with_traceback(None)
                 if isinstance(item, BaseException):
                     raise item
                 return item
