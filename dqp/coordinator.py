@@ -282,7 +282,12 @@ class Coordinator:
     ) -> pa.Table:
         if command.word == "SHOW":
             return descriptions.tables(self.catalog)
-        bound = self.plan(command.query, parameters, cancellation=cancellation).bound
+        try:
+            bound = self.plan(command.query, parameters, cancellation=cancellation).bound
+        except StatementError:
+            if (placed := descriptions.placed(self.catalog, command)) is None:
+                raise
+            return self._described(placed, parameters, cancellation, begun)
         shape = list(zip(bound.names, bound.types, strict=True))
         if command.word == "DESCRIBE":
             return descriptions.described(self.catalog, command.path, shape)

@@ -179,6 +179,25 @@ def test_a_script_shows_few_lines_of_the_library(folder: Path, resource: Resourc
             assert sum(line.startswith("  File ") for line in lines) <= 9, "".join(lines)
 
 
+def test_a_table_is_described_without_its_source_where_one_has_it(folder: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.executescript('create table birds (id integer); create table "two words" (x integer)')
+    connection.close()
+    sources = {"field": str(folder / "field.db"), "other": str(tmp_path / "other.db")}
+    with dqp.connect({"sources": sources, "views": {"items": "select 1 as one"}}) as lab:
+        assert lab.sql("describe none").arrow() == lab.sql("describe field.none").arrow()
+        assert lab.sql('DESCRIBE "Two words";').arrow()["column_name"].to_pylist() == ["x"]
+        assert lab.sql("summarize none").arrow() == lab.sql("summarize field.none").arrow()
+        assert lab.sql("describe items").arrow()["column_name"].to_pylist() == ["one"]
+        for sql, says in (
+            ("describe birds", r"Did you mean 'field\.birds' or 'other\.birds'"),
+            ("describe nowhere", "no table 'nowhere'"),
+            ("select * from none", r"Did you mean 'field\.none'"),
+        ):
+            with pytest.raises(StatementError, match=says):
+                lab.sql(sql).rows()
+
+
 def test_frames_that_are_no_tables(folder: Path) -> None:
     odd, twice = pd.DataFrame({"a": [1, "x"]}), pd.DataFrame([[1, 2]], columns=["b", "b"])
     with dqp.connect(folder / "field.db") as lab:

@@ -19,7 +19,7 @@ from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.validator import path_of
+from dqp.catalog.validator import path_of, quoted
 
 Shape = Sequence[tuple[str, str]]
 _WORDS = ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE")
@@ -83,6 +83,18 @@ def command(sql: str) -> Command | None:
     if sql[first.start : first.end].upper() in _QUERIES:
         return Command(word, " " * start + sql[start:end])
     return Command(word, "FROM".ljust(start) + sql[start:end], tuple(path_of(sql[start:end])))
+
+
+def placed(catalog: Catalog, command: Command) -> Command | None:
+    """With the source of a table that is named alone; None where it is named otherwise, or not one source has it."""
+    if len(command.path) != 1 or command.query.partition("FROM")[2].strip().strip('"') != command.path[0]:
+        return None
+    name = command.path[0].casefold()
+    called = [each for each in catalog.tables() if each.name.casefold() == name]
+    if len(called) != 1 or name in map(str.casefold, (*catalog.views, *catalog.uploads.tables)):
+        return None
+    path = tuple(filter(None, (called[0].source, called[0].schema, called[0].name)))
+    return Command(command.word, f"FROM {'.'.join(map(quoted, path))}", path)
 
 
 def tables(catalog: Catalog) -> pa.Table:
