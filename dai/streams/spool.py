@@ -19,6 +19,10 @@ from dai.streams.stream import Block
 
 FILE_BYTES = 64 << 20
 """A file is begun anew at this size, so that disk space comes back while much is still to be read."""
+MOST_BYTES = 16 << 30
+"""On disk, of one spool; what DuckDB may have, too."""
+FREE_BYTES, FREE_SHARE = 10 << 30, 0.1
+"""That stay free, the less of the two: the state of the service may be on the same disk."""
 
 
 class Spool:
@@ -64,9 +68,13 @@ class Spool:
         with self._lock:
             if self._file is None or self._file.size >= FILE_BYTES:
                 try:
-                    self._file = _File(self._directory)
+                    file = _File(self._directory)
                 except OSError as error:
                     raise LimitError(f"No temporary file can be made for {self._contents}.", hint=self._hint) from error
+                if self.size > MOST_BYTES - FILE_BYTES or not file.has_room():
+                    file.handle.close()
+                    raise LimitError(f"There is no room on disk for {self._contents}.", hint=self._hint)
+                self._file = file
             self._file.holders += 1
             return self._file
 
@@ -87,6 +95,10 @@ class _File:
     def __init__(self, directory: Path | None) -> None:
         self.handle = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by its last holder
         self.size = self.holders = 0
+
+    def has_room(self) -> bool:
+        disk = os.fstatvfs(self.handle.fileno())
+        return disk.f_bavail * disk.f_frsize > min(FREE_BYTES, FREE_SHARE * disk.f_blocks * disk.f_frsize)
 
 
 class Spilled:

@@ -6,6 +6,7 @@ import os
 import socket
 import zipfile
 import zlib
+from collections import defaultdict
 
 import psutil
 import pytest
@@ -14,10 +15,11 @@ from lxml import etree
 
 from dai.config import Config, LimitsConfig
 from dai.drivers.memory import Memory, Script
-from dai.errors import CancelledError, DataError, LimitError, ParameterError
+from dai.errors import BusyError, CancelledError, DataError, LimitError, ParameterError
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
+from dai.perform.xml import xslt
 from dai.perform.xml.xslt import SPENT
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
@@ -414,6 +416,24 @@ def test_a_style_sheet_can_be_stopped():
     assert not thread.is_alive()
     assert [type(error) for error in raised] == [CancelledError]
     assert not set(psutil.Process().children()) - others
+
+
+def test_few_style_sheets_run_at_once(monkeypatch):
+    """Before, a document had as many processes, each with a gigabyte, as it had style sheets that others pull."""
+    monkeypatch.setattr(xslt, "PLACES", 2)
+    monkeypatch.setattr(xslt, "PLACE_SECONDS", 0.1)
+    sheet = TEMPLATE.format(f"<s>{'x' * 1_000_000}</s>").encode()
+
+    def run():
+        return xslt.transformed(sheet, b"<a/>", Cancellation(), 60, defaultdict(float))
+
+    begun = [run(), run()]
+    assert all(next(each) for each in begun)
+    with pytest.raises(BusyError, match="As many style sheets run as can"):
+        next(run())
+    begun.pop().close()
+    assert len(joined(map(Block, run(), [0] * 100))) > 1_000_000
+    begun.pop().close()
 
 
 def test_documents_have_a_bound():

@@ -16,12 +16,15 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
-from dai.errors import DataError, InternalError, LimitError
+from dai.errors import BusyError, DataError, InternalError, LimitError
 from dai.streams.cancellation import Cancellation
+from dai.streams.waiting import Condition
 
 MEMORY_BYTES = 1 << 30
+PLACES, PLACE_SECONDS = 8, 30.0
+"""So many style sheets run at once; others wait so long."""
 SPENT = "processor seconds of style sheets"
 _MESSAGE = 2_000
 """Characters: a pipe that nobody reads yet takes so many."""
@@ -29,12 +32,40 @@ _BLOCK_BYTES = 1 << 18
 _REFUSED, _TOO_LARGE = 3, 4
 
 
+class _Places:
+    def __init__(self) -> None:
+        self._changed, self._taken = Condition(), 0
+
+    @contextmanager
+    def one(self, cancellation: Cancellation) -> Iterator[None]:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._taken < PLACES, cancellation, PLACE_SECONDS):
+                raise BusyError("As many style sheets run as can at the same time.", retry_after=10)
+            self._taken += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self._changed.notify_all()
+
+
+_places = _Places()
+
+
 def transformed(
     style: bytes, document: bytes, cancellation: Cancellation, seconds: int, spent: defaultdict[str, float]
 ) -> Iterator[bytes]:
     """The result, in blocks. ``seconds``: of processor time, for all style sheets that add theirs up in ``spent``.
     DataError where style sheet or document cannot be read or the style sheet does what it may not, LimitError beyond
-    the bounds."""
+    the bounds, BusyError where others run all the time."""
+    with _places.one(cancellation):
+        yield from _transformed(style, document, cancellation, seconds, spent)
+
+
+def _transformed(
+    style: bytes, document: bytes, cancellation: Cancellation, seconds: int, spent: defaultdict[str, float]
+) -> Iterator[bytes]:
     left = math.ceil(seconds - spent[SPENT])
     if left <= 0:
         raise _too_large(seconds)
