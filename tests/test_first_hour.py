@@ -2,6 +2,7 @@
 that says what to type."""
 
 import sqlite3
+import time
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from dai.config import parse
 from dai.errors import (
     ConfigurationError,
     DaiError,
+    DatabaseUnavailableError,
     DataError,
     DocumentError,
     NotFoundError,
@@ -329,6 +331,30 @@ def test_a_table_that_was_dropped_and_created_again(tmp_path: Path) -> None:
             lab.sql("from field.birds").rows()
         run("create table birds (id integer, name text); insert into birds values (1, 'Pica')")
         assert lab.sql("from field.birds").rows() == [(1, "Pica")]
+
+
+def test_a_file_of_sqlite_that_another_program_has_locked(tmp_path: Path) -> None:
+    """It is waited for once: not by each statement of the driver, and not again by the client."""
+    config = {
+        "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
+        "resources": {"field": {"url": "sqlite:///field.db", "connect_wait": 1.0}},
+    }
+    says = r"(?s)Another program or request holds the SQLite file locked\..*WAL"
+    with background(parse(config, tmp_path, {})) as running, sqlite3.connect(tmp_path / "field.db") as other:
+        other.execute("create table birds (id integer)")
+        other.commit()
+        field = dai.connect(f"{running.url}/field")
+        for journal in (False, True):
+            other.execute("begin exclusive")
+            if journal:
+                other.execute("insert into birds values (1)")
+                assert (tmp_path / "field.db-journal").exists()
+            began = time.monotonic()
+            with pytest.raises(DatabaseUnavailableError, match=says):
+                field.query('select "id" from birds where id > 0')
+            assert time.monotonic() - began < 1.9
+            other.rollback()
+            assert field.query("select * from birds").rows() == []
 
 
 def test_documents(resource: Resource) -> None:

@@ -30,19 +30,21 @@ _TELLING = {"sqlite_stmt"}
 _VALUE_BYTES = 1 << 27
 """Of a text, a blob or a row: a few characters of a statement make as much as may be."""
 _LOCK_SECONDS = 5.0
-"""How long SQLite itself waits for another user's lock."""
+"""How long SQLite itself waits for another user's lock, at most."""
 _FEW_STEPS = 1_000_000
 """Of SQLite's machine: some 20 ms."""
 
 
 class Connection:
     """``own`` statements are the driver's; all others are watched by the authorizer. ``used``: somebody's temporary
-    tables, views or triggers may be there, which the next user must not meet."""
+    tables, views or triggers may be there, which the next user must not meet. ``wait``: seconds for another user's
+    lock, where that is less than _LOCK_SECONDS."""
 
-    def __init__(self, uri: str, read_only: bool) -> None:
+    def __init__(self, uri: str, read_only: bool, wait: float = _LOCK_SECONDS) -> None:
         self.read_only, self.own, self.used = read_only, True, False
+        wait = min(wait, _LOCK_SECONDS)
         self.raw = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCK_SECONDS, cached_statements=0
+            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait, cached_statements=0
         )
         self.raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
         try:

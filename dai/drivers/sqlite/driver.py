@@ -39,7 +39,7 @@ from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
-from dai.drivers.sqlite.errors import name_of, translated
+from dai.drivers.sqlite.errors import is_locked, locked, translated
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
 from dai.drivers.tables import Statistics, TableInfo
@@ -134,17 +134,17 @@ class SQLite(PooledDriver[Connection]):
 
     def _pool_for(self, *, read_only: bool) -> Pool[Connection]:
         def connect() -> Connection:
-            mode = "ro" if read_only else "rwc"
+            uri = f"file:{quote(os.fspath(self._path.absolute()))}?mode={'ro' if read_only else 'rwc'}"
             try:
-                return Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
+                return Connection(uri, read_only, self._options.connect_wait)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 if not self._path.exists():
                     raise DatabaseUnavailableError(
                         "The SQLite database file does not exist.",
                         hint="Check the path: sqlite:///file.db from where the configuration is, sqlite:////srv/file.db.",
                     ) from error
-                if isinstance(error, sqlite3.Error) and name_of(error).startswith("SQLITE_BUSY"):
-                    raise BusyError("The database is locked by another user.", hint="Try again later.") from error
+                if isinstance(error, sqlite3.Error) and is_locked(error):
+                    raise locked() from error
                 raise DatabaseUnavailableError("The SQLite database file cannot be opened.") from error
 
         return Pool(
@@ -172,8 +172,10 @@ class SQLite(PooledDriver[Connection]):
         nothing where the writer is at work."""
         connection = self._pool.take(cancellation)
         try:
-            with contextlib.suppress(sqlite3.Error):  # the query says what is wrong
-                connection.run("SELECT 1 FROM sqlite_master LIMIT 1")
+            connection.run("SELECT 1 FROM sqlite_master LIMIT 1")
+        except sqlite3.Error as error:
+            if is_locked(error):  # of anything else the query says what is wrong
+                raise locked() from error
         finally:
             self._release(connection, False)
 
@@ -261,6 +263,9 @@ class SQLite(PooledDriver[Connection]):
             return batch
 
         with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt, here=True):
+            # Waits where the file is locked, once. Any read makes the connection see tables that others have changed;
+            # making a view does not.
+            connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
             check(connection, text, bound)
             declared = _declared(connection, query)
             cursor.execute(text, bound)
@@ -299,7 +304,8 @@ class _Session(PooledSession[Connection]):
         self._patiently("COMMIT")
 
     def _patiently(self, statement: str) -> None:
-        """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
+        """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled. BusyError after
+        that: whoever writes waits in a queue."""
         until = time.monotonic() + self._driver._options.pool_wait
         with translated(self.connection, self._driver._path):
             while True:
@@ -308,8 +314,10 @@ class _Session(PooledSession[Connection]):
                     self.connection.run(statement)
                     return
                 except sqlite3.OperationalError as error:
-                    if not name_of(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
+                    if not is_locked(error):
                         raise
+                    if time.monotonic() > until:
+                        raise BusyError(locked().detail, hint="Try again later.") from error
                 time.sleep(_WAITED_FOR_SECONDS)
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
@@ -350,8 +358,6 @@ def _declared(connection: Connection, query: str) -> list[str]:
             at = end
     text = "".join([*parts, query[at:]])
     try:
-        # Any read makes the connection see tables that others have changed; making a view does not.
-        connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
         connection.run(f"CREATE TEMP VIEW dai_query AS {text}\n")
     except sqlite3.Error:
         return []

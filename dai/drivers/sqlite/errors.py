@@ -49,7 +49,9 @@ def translated(connection: Connection, path: Path, sql: str | None = None) -> It
 
 def _raise(error: sqlite3.Error, connection: Connection, path: Path, sql: str | None) -> NoReturn:
     code, text = name_of(error), str(error)
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if is_locked(error):
+        raise locked() from error
+    if code.startswith("SQLITE_LOCKED"):
         raise BusyError("The database is locked by another user.", hint="Try again later.") from error
     if code.startswith(_LOST):
         hint = None
@@ -78,6 +80,19 @@ def _raise(error: sqlite3.Error, connection: Connection, path: Path, sql: str | 
     position, hint = (None, None) if sql is None else _place(text, sql, connection)
     sqlstate = "23000" if code.startswith("SQLITE_CONSTRAINT") else None
     raise StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether SQLite has waited for another's lock in vain."""
+    return name_of(error).startswith("SQLITE_BUSY")
+
+
+def locked() -> DatabaseUnavailableError:
+    """No BusyError: who gets it has waited, and is not to wait so long again by itself."""
+    return DatabaseUnavailableError(
+        "Another program or request holds the SQLite file locked.",
+        hint="Try again when it has finished. In WAL mode (PRAGMA journal_mode = WAL) readers do not wait for writers.",
+    )
 
 
 def name_of(error: sqlite3.Error) -> str:
