@@ -191,6 +191,52 @@ def test_new_files_of_a_pattern_are_seen(tmp_path: Path, monkeypatch: pytest.Mon
     driver.close()
 
 
+@pytest.mark.parametrize("look", [0.0, 1000.0])
+@pytest.mark.parametrize(("file", "table"), [("a.csv", "a"), ("p.parquet", "p"), ("k.arrow", "k")])
+def test_a_file_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, table: str, look: float
+) -> None:
+    """Also within the time for which the list of the files is taken to be right. An Arrow file is a copy until then."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", look)
+    (tmp_path / "a.csv").write_text("id,name\n1,Ada\n")
+    (tmp_path / "b.csv").write_text("id\n7\n")
+    parquet.write_table(DAYS[0], tmp_path / "p.parquet")
+    feather.write_feather(DAYS[0], tmp_path / "k.arrow")
+    whole, alone = opened(str(tmp_path), tmp_path), opened(file, tmp_path)
+    for driver in (whole, alone):
+        columns = [each.columns for each in driver.tables() if each.name == table]
+        (before,) = rows(driver, f"select count(*) from {table}")
+        kept = (tmp_path / file).read_bytes()
+        (tmp_path / file).unlink()
+        for _ in range(2):
+            if look and file == "k.arrow":
+                assert rows(driver, f"select count(*) from {table}") == [before]
+                continue
+            with pytest.raises(DatabaseUnavailableError, match=rf"^The file {file} of the table '{table}' is gone\.$"):
+                rows(driver, f"select id from {table}")
+        if driver is whole:
+            assert rows(driver, "from b") == [(7,)]
+            assert [each.columns for each in driver.tables() if each.name == table] == columns
+            assert driver.statistics(table).size_bytes is not None
+            with pytest.raises(StatementError, match="no_such"):
+                rows(driver, "select no_such from b")
+        (tmp_path / file).write_bytes(kept)
+        assert rows(driver, f"select count(*) from {table}") == [before]
+        driver.close()
+
+
+def test_a_federation_of_a_file_that_was_deleted(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id,name\n1,Ada\n")
+    with dqp.connect({"sources": {"all": str(tmp_path), "own": str(tmp_path / "a.csv")}}) as lab:
+        assert lab.sql("select all_a.name from all_a join own.a using (id)").rows() == [("Ada",)]
+        (tmp_path / "a.csv").unlink()
+        for sql in ("select name from all_a", "select id from own.a", "select count(*) from all_a", "from own.a"):
+            with pytest.raises(DatabaseUnavailableError, match=r"file a\.csv of the table 'a' is gone"):
+                lab.sql(sql).rows()
+        assert lab.sql("select name from all_b").rows() == [("Ada",)]
+
+
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))

@@ -8,6 +8,7 @@ Parquet, and what has an address is fetched once, into a directory of the driver
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 import tempfile
 import time
@@ -30,11 +31,13 @@ from duckdb import DuckDBPyConnection
 from sqlalchemy.engine import make_url
 
 from dai.drivers import DriverOptions, Session
+from dai.drivers.connections.pooled import Release
 from dai.drivers.duckdb.driver import DuckDB
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.tables import Statistics, TableInfo
-from dai.errors import DatabaseUnavailableError, DataError, DeniedError, NotFoundError, StatementError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, NotFoundError, StatementError
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -51,10 +54,11 @@ _READERS = {
     "parquet": "read_parquet({}, union_by_name = true, hive_partitioning = {hive})",
     "arrow": "read_parquet({}, union_by_name = true)",
 }
-_FAILING = "SELECT unreadable FROM (SELECT error('{}') AS unreadable) WHERE unreadable IS NULL"
+_FAILING = "SELECT {} FROM (SELECT error('{}') AS unreadable) WHERE unreadable IS NULL"
 """Whoever reads it, and be it no column, has the error."""
-_State = tuple[tuple[str, str, str, int, int], ...]
-"""Table, form, path, time of change and size of every file."""
+_File = tuple[str, str, str, int, int]
+_State = tuple[_File, ...]
+"""Table, form, path, time of change and size (-1: it is gone) of every file."""
 
 
 class Files(DuckDB):
@@ -69,6 +73,8 @@ class Files(DuckDB):
         self._fetched: dict[str, list[str]] = {}
         self._parquet: dict[tuple[str, int, int], str] = {}
         self._state: _State = ()
+        self._gone: dict[str, str | None] = {}
+        """What the views say that fail because their files are gone, with hints."""
         self._looked = float("-inf")
 
     @classmethod
@@ -105,6 +111,26 @@ class Files(DuckDB):
         super().close()
         self._own.cleanup()
 
+    def stream(
+        self,
+        connection: DuckDBPyConnection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[DuckDBPyConnection],
+    ) -> Stream:
+        try:
+            return super().stream(connection, sql, parameters, cancellation, batch_rows, release)
+        except (StatementError, DatabaseUnavailableError) as error:
+            if error.detail in self._gone:
+                raise DatabaseUnavailableError(error.detail, hint=self._gone[error.detail]) from None
+            names = {text.strip('"').casefold() for text in (sql[start:end] for _, start, end in tokens(sql, SYNTAX))}
+            for table, _, path, _, _ in self._state:  # the list of the files may be older than that
+                if table.casefold() in names and not os.path.exists(path):
+                    raise _is_gone(table, path) from error
+            raise
+
     def _check(self, query: str) -> None:
         super()._check(query)
         words = [query[start:end].casefold() for kind, start, end in tokens(query, self.syntax) if kind != "comment"]
@@ -124,25 +150,25 @@ class Files(DuckDB):
             return root
         new = duckdb.connect()
         paths: list[str] = []
+        gone: dict[str, str | None] = {}
         for name in self._tables:
-            forms = {each[1] for each in state if each[0] == name}
-            if len(forms) > 1:
-                raise DataError(f"The files of the table {name!r} are of several forms: {', '.join(sorted(forms))}.")
             own = [each for each in state if each[0] == name]
-            files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
-            if not files:
-                raise DatabaseUnavailableError(f"There are no files for the table {name!r}.", hint=_LINKS)
-            hive = str(any("=" in Path(each).parent.name for each in files)).lower()
-            reader = _READERS[min(forms)].format(_listed(files), hive=hive)
             try:
-                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS FROM {reader}")
-            except duckdb.Error as error:
-                failure = _unreadable(name, files, error)
+                files, reader = self._reader(name, own)
+                try:
+                    new.execute(f"CREATE VIEW {quoted(name, SYNTAX)} AS FROM {reader}")
+                except duckdb.Error as error:
+                    raise _unreadable(name, files, error) from error
+            except DaiError as failure:
                 if len(self._tables) == 1:
-                    raise failure from error
+                    raise
+                if isinstance(failure, DatabaseUnavailableError):
+                    gone[failure.detail] = failure.hint
                 said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
-                new.execute(f"CREATE VIEW {quoted(name, self.syntax)} AS {_FAILING.format(said)}")
-            paths += files
+                columns = ", ".join(_columns(root, name)) or "unreadable"
+                new.execute(f"CREATE VIEW {quoted(name, SYNTAX)} AS {_FAILING.format(columns, said)}")
+            else:
+                paths += files
         for setting in (
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
@@ -154,7 +180,7 @@ class Files(DuckDB):
         self._locked(new)
         if root is not None:
             root.close()  # cursors that are at work keep their database
-        self._state = state
+        self._state, self._gone = state, gone
         return new
 
     def _looked_at(self) -> _State:
@@ -165,10 +191,24 @@ class Files(DuckDB):
                 for file in self._local(name, place) if "://" in place else _meant(place):
                     try:
                         stat = Path(file).stat()
-                    except OSError as error:
-                        raise DatabaseUnavailableError(f"A file of the table {name!r} is gone.") from error
-                    files.append((name, form, file, stat.st_mtime_ns, stat.st_size))
+                        files.append((name, form, file, stat.st_mtime_ns, stat.st_size))
+                    except OSError:
+                        files.append((name, form, file, 0, -1))
         return tuple(files)
+
+    def _reader(self, table: str, own: Sequence[_File]) -> tuple[list[str], str]:
+        """The files that DuckDB is to read, and what reads them."""
+        for _, _, path, _, size in own or [each for each in self._state if each[0] == table]:
+            if size < 0 or not (own or os.path.lexists(path)):
+                raise _is_gone(table, path)
+        if not own:
+            raise DatabaseUnavailableError(f"There are no files for the table {table!r}.", hint=_LINKS)
+        forms = {each[1] for each in own}
+        if len(forms) > 1:
+            raise DataError(f"The files of the table {table!r} are of several forms: {', '.join(sorted(forms))}.")
+        files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
+        hive = str(any("=" in Path(each).parent.name for each in files)).lower()
+        return files, _READERS[min(forms)].format(_listed(files), hive=hive)
 
     def _local(self, table: str, place: str) -> list[str]:
         """The paths of what has an address."""
@@ -208,7 +248,7 @@ class Files(DuckDB):
         rows: int | None = 0
         total = 0
         for name, form, path, changed, size in self._state:
-            if name == table:
+            if name == table and size >= 0:
                 total += size
                 known = _rows(form, self._readable(form, path, changed, size), size)
                 rows = None if rows is None or known is None else rows + known
@@ -282,19 +322,31 @@ def _rows(form: str, path: str, size: int) -> int | None:
     """Of a Parquet file exactly; of text about, by its first lines."""
     if path.endswith((".gz", ".zst")):
         return None
-    if form in ("parquet", "arrow"):
-        try:
+    try:
+        if form in ("parquet", "arrow"):
             return int(parquet.read_metadata(path).num_rows)
-        except pa.ArrowException:
-            return None
-    with open(path, "rb") as file:
-        sample = file.read(_SAMPLE)
+        with open(path, "rb") as file:
+            sample = file.read(_SAMPLE)
+    except (OSError, pa.ArrowException):
+        return None
     lines = sample.count(b"\n")
     return round(size * lines / len(sample)) if lines else 1
 
 
 def _listed(paths: Sequence[str]) -> str:
     return "[" + ", ".join("'" + each.replace("'", "''") + "'" for each in paths) + "]"
+
+
+def _columns(root: DuckDBPyConnection | None, table: str) -> list[str]:
+    """Those that the table had when it could be read."""
+    if root is None:
+        return []
+    query = "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index"
+    return [f"CAST(NULL AS {type}) AS {quoted(name, SYNTAX)}" for name, type in root.execute(query, [table]).fetchall()]
+
+
+def _is_gone(table: str, path: str) -> DatabaseUnavailableError:
+    return DatabaseUnavailableError(f"The file {Path(path).name} of the table {table!r} is gone.")
 
 
 def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataError:
