@@ -191,6 +191,53 @@ def test_new_files_of_a_pattern_are_seen(tmp_path: Path, monkeypatch: pytest.Mon
     driver.close()
 
 
+HEADERS: dict[str, tuple[str, list[str] | tuple[int, str, str]]] = {
+    "more": ("id,name\n1,a\n2,b,c\n3,d\n", (3, "3 cells", "(line 1) has 2")),
+    "fewer": ("id;name;mass\n1;a;2.5\n2;b\n3;c;4\n", (3, "2 cells", "(line 1) has 3")),
+    "first": ("id,name\n1,a,b\n2,c\n", (2, "3 cells", "(line 1) has 2")),
+    "all": ("id,name\n1,a,x\n2,b,y\n", (2, "3 cells", "(line 1) has 2")),
+    "texts": ("code,name\nx,a,r\ny,b,q\nz,d,w\n", (2, "3 cells", "(line 1) has 2")),
+    "rows_lost": ("\ufeffid\tname\r\n1\ta\r\n2\tb\tc\r\n", (3, "3 cells", "(line 1) has 2")),
+    "quoted": ('id,name\n1,"a,\nb"\n2,"c",d\n', (4, "3 cells", "(line 1) has 2")),
+    "comment": ("# made by X\n\nid,name\n1,a\n2,b,c\n", (5, "3 cells", "(line 3) has 2")),
+    "last": ("id,name\n1,a\n2,b\nTotal 2\n", (4, "1 cell,", "(line 1) has 2")),
+    "late": ("id,name\n" + "1,a\n" * 9000 + "2,b,c\n" + "1,a\n" * 99, (9002, "3 cells", "(line 1) has 2")),
+    "plain": ("id,name\n1,a\n\n2,b\n", ["id", "name"]),
+    "ends": ("id,name\n1,a,\n2,b,\n", ["id", "name"]),
+    "twice": ("id,id\n1,2\n", ["id", "id_1"]),
+    "unnamed": ("id,,x\n1,2,3\n", ["id", "column1", "x"]),
+    "one": ("id\n1\n2\n", ["id"]),
+    "sentence_first": ("Station: Oslo, Norway\nid,name,town\nx,a,b\ny,b,c\n", ["id", "name", "town"]),
+    "instrument": ("Device,X-12\nDate,2024-01-01\n\nt,mass,h\n0,1.5,2\n1,1.6,2\n", ["t", "mass", "h"]),
+    "spectrum": ("Spectrum 12\n400,0.1\n401,0.2\n", ["column0", "column1"]),
+    "no_header": ("1,a\n2,b\n", ["column0", "column1"]),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_a_header_is_not_lost_silently(tmp_path: Path, case: str) -> None:
+    """DuckDB takes another column or leaves out rows where rows have more or fewer cells than the header."""
+    text, wanted = HEADERS[case]
+    with gzip.open(tmp_path / "c.csv.gz", "wt", newline="") as file:
+        file.write(text)
+    (tmp_path / "a.csv").write_text(text, newline="")
+    (tmp_path / "b.csv").write_text("id\n7\n")
+    for files, table in ((str(tmp_path), "a"), ("a.csv", "a"), ("c.csv.gz", "c")):
+        driver = opened(files, tmp_path)
+        if isinstance(wanted, list):
+            named = next(each.columns for each in driver.tables() if each.name == table)
+            assert [each.name for each in named] == wanted
+        else:
+            line, cells, header = wanted
+            with pytest.raises((DataError, StatementError)) as caught:
+                rows(driver, f"from {table}")
+            for each in (f"{table}.csv", f"line {line} has {cells}", header, "Give each line as many cells"):
+                assert each in caught.value.detail
+            if files == str(tmp_path):
+                assert rows(driver, "from b") == [(7,)]
+        driver.close()
+
+
 @pytest.mark.parametrize("look", [0.0, 1000.0])
 @pytest.mark.parametrize(("file", "table"), [("a.csv", "a"), ("p.parquet", "p"), ("k.arrow", "k")])
 def test_a_file_that_was_deleted(

@@ -33,6 +33,7 @@ from sqlalchemy.engine import make_url
 from dai.drivers import DriverOptions, Session
 from dai.drivers.connections.pooled import Release
 from dai.drivers.duckdb.driver import DuckDB
+from dai.drivers.duckdb.headers import check_header
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
@@ -149,26 +150,16 @@ class Files(DuckDB):
         if root is not None and state == self._state:
             return root
         new = duckdb.connect()
-        paths: list[str] = []
-        gone: dict[str, str | None] = {}
-        for name in self._tables:
-            own = [each for each in state if each[0] == name]
-            try:
-                files, reader = self._reader(name, own)
-                try:
-                    new.execute(f"CREATE VIEW {quoted(name, SYNTAX)} AS FROM {reader}")
-                except duckdb.Error as error:
-                    raise _unreadable(name, files, error) from error
-            except DaiError as failure:
-                if len(self._tables) == 1:
-                    raise
-                if isinstance(failure, DatabaseUnavailableError):
-                    gone[failure.detail] = failure.hint
-                said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
-                columns = ", ".join(_columns(root, name)) or "unreadable"
-                new.execute(f"CREATE VIEW {quoted(name, SYNTAX)} AS {_FAILING.format(columns, said)}")
-            else:
-                paths += files
+        files, refused = self._views(new, state)
+        before = _columns(root) if refused and root is not None else {}
+        for name, failure in refused.items():
+            if len(self._tables) == 1:
+                raise failure
+            said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
+            columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in before.get(name, {}).items()]
+            failing = _FAILING.format(", ".join(columns) or "unreadable", said)
+            new.execute(f"CREATE OR REPLACE VIEW {quoted(name, SYNTAX)} AS {failing}")
+        paths = [each for name, listed in files.items() if name not in refused for each in listed]
         for setting in (
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
@@ -180,7 +171,8 @@ class Files(DuckDB):
         self._locked(new)
         if root is not None:
             root.close()  # cursors that are at work keep their database
-        self._state, self._gone = state, gone
+        self._state = state
+        self._gone = {each.detail: each.hint for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
         return new
 
     def _looked_at(self) -> _State:
@@ -195,6 +187,29 @@ class Files(DuckDB):
                     except OSError:
                         files.append((name, form, file, 0, -1))
         return tuple(files)
+
+    def _views(
+        self, new: DuckDBPyConnection, state: _State
+    ) -> tuple[Mapping[str, Sequence[str]], Mapping[str, DaiError]]:
+        """Makes the views of the tables that can be read: the files of each, and why others cannot be read."""
+        files: dict[str, list[str]] = {}
+        refused: dict[str, DaiError] = {}
+        for name in self._tables:
+            try:
+                files[name], reader = self._reader(name, [each for each in state if each[0] == name])
+                new.execute(f"CREATE VIEW {quoted(name, SYNTAX)} AS FROM {reader}")
+            except DaiError as failure:
+                refused[name] = failure
+            except duckdb.Error as error:
+                refused[name] = _unreadable(name, files[name], error)
+        columns = _columns(new)
+        for name in dict.fromkeys(name for name, form, *_ in state if name in files and form == "csv"):
+            try:
+                for each in files[name]:
+                    check_header(new, each, columns.get(name, {}))
+            except DataError as failure:
+                refused[name] = failure
+        return files, refused
 
     def _reader(self, table: str, own: Sequence[_File]) -> tuple[list[str], str]:
         """The files that DuckDB is to read, and what reads them."""
@@ -337,12 +352,13 @@ def _listed(paths: Sequence[str]) -> str:
     return "[" + ", ".join("'" + each.replace("'", "''") + "'" for each in paths) + "]"
 
 
-def _columns(root: DuckDBPyConnection | None, table: str) -> list[str]:
-    """Those that the table had when it could be read."""
-    if root is None:
-        return []
-    query = "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index"
-    return [f"CAST(NULL AS {type}) AS {quoted(name, SYNTAX)}" for name, type in root.execute(query, [table]).fetchall()]
+def _columns(root: DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
+    """The types of columns by table and name."""
+    columns: dict[str, dict[str, str]] = {}
+    query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
+    for table, name, type in root.execute(query).fetchall():
+        columns.setdefault(table, {})[name] = type
+    return columns
 
 
 def _is_gone(table: str, path: str) -> DatabaseUnavailableError:
