@@ -349,7 +349,7 @@ class Catalog:
                     continue
                 error = self._views.error(sql, refused.fault, broken, partial(self._error, validator=validator))
                 if self._unchanged(sources):  # the diagnosis may have reached a source that was down
-                    raise error from None  # it says what DuckDB refused
+                    raise error from error.__cause__  # it says itself what DuckDB refused
 
     def _unchanged(self, sources: _Seen) -> bool:
         return all(self._reflection.cached(alias) is seen for alias, seen in sources.items())

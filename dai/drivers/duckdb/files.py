@@ -74,8 +74,8 @@ class Files(DuckDB):
         self._fetched: dict[str, list[str]] = {}
         self._parquet: dict[tuple[str, int, int], str] = {}
         self._state: _State = ()
-        self._gone: dict[str, str | None] = {}
-        """What the views say that fail because their files are gone, with hints."""
+        self._gone: dict[str, DatabaseUnavailableError] = {}
+        """By what the views say that fail because their files are gone."""
         self._looked = float("-inf")
 
     @classmethod
@@ -124,8 +124,8 @@ class Files(DuckDB):
         try:
             return super().stream(connection, sql, parameters, cancellation, batch_rows, release)
         except (StatementError, DatabaseUnavailableError) as error:
-            if error.detail in self._gone:
-                raise DatabaseUnavailableError(error.detail, hint=self._gone[error.detail]) from None
+            if (failure := self._gone.get(error.detail)) is not None:
+                raise DatabaseUnavailableError(failure.detail, hint=failure.hint) from None
             names = {text.strip('"').casefold() for text in (sql[start:end] for _, start, end in tokens(sql, SYNTAX))}
             for table, _, path, _, _ in self._state:  # the list of the files may be older than that
                 if table.casefold() in names and not os.path.exists(path):
@@ -155,7 +155,7 @@ class Files(DuckDB):
         for name, failure in refused.items():
             if len(self._tables) == 1:
                 raise failure
-            said = failure.detail.replace("'", "''")  # an error of the queries that read it, and of no others
+            said = _said(failure).replace("'", "''")  # an error of the queries that read it, and of no others
             columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in before.get(name, {}).items()]
             failing = _FAILING.format(", ".join(columns) or "unreadable", said)
             new.execute(f"CREATE OR REPLACE VIEW {quoted(name, SYNTAX)} AS {failing}")
@@ -172,7 +172,7 @@ class Files(DuckDB):
         if root is not None:
             root.close()  # cursors that are at work keep their database
         self._state = state
-        self._gone = {each.detail: each.hint for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
+        self._gone = {_said(each): each for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
         return new
 
     def _looked_at(self) -> _State:
@@ -375,6 +375,10 @@ def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataEr
         message = message.replace(each, Path(each).name)
     hint = "Convert it to UTF-8: iconv -f latin1 -t utf8." if "unicode" in text.lower() else None
     return DataError(f"The files of the table {table!r} cannot be read: {message}", hint=hint)
+
+
+def _said(failure: DaiError) -> str:
+    return " ".join(filter(None, (failure.detail, failure.hint)))
 
 
 def _refuse() -> NoReturn:

@@ -46,7 +46,8 @@ def check_header(connection: DuckDBPyConnection, path: str, columns: Collection[
             return
         raise DataError(
             f"{Path(path).name}: line {other[0]} has {other[1]} cell{'' if other[1] == 1 else 's'}, the header (line "
-            f"{first}) has {wanted}. Give each line as many cells as the header, or leave the line out."
+            f"{first}) has {wanted}.",
+            hint="Give each line as many cells as the header, or leave the line out.",
         )
 
 
