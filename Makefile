@@ -25,10 +25,10 @@ demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every w
 
 test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]
-	$(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25
+	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25
 
 test-fast: $(VENV)/.installed-test ## the tests that need no server
-	$(BIN)/python -m pytest -q -n 2 -m "not server" --ignore=tests/faults
+	scripts/in-memory $(BIN)/python -m pytest -q -n 2 -m "not server" --ignore=tests/faults
 
 check: $(VENV)/.installed-test ## format, lint, types, import contracts, structure, generated files
 	scripts/check $(BIN)
