@@ -137,6 +137,7 @@ def test_nothing_that_a_statement_left_reaches_the_next_caller(
         fresh.close()
 
 
+@pytest.mark.server
 def test_nobody_chooses_the_random_numbers_of_the_next_caller(request: pytest.FixtureRequest) -> None:
     driver = opened("postgresql", request)
     try:
