@@ -82,8 +82,9 @@ class _Watch:
 
     def stop(self) -> None:
         self._timer.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
+        watching, self._watching = self._watching, None  # each would keep the other, and what the request had
+        if watching is not None:
+            watching.cancel()
 
 
 class WorkAnswer(Response):

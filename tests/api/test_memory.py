@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -46,6 +48,51 @@ def service(directory: Path, workers: int, kind: str = "duckdb") -> ServiceProce
 def bound_of(process: psutil.Process) -> int:
     limit = re.search(r"Max data size +(\d+)", Path(f"/proc/{process.pid}/limits").read_text())
     return int(limit[1]) if limit else 0
+
+
+FREED = """
+import sys
+from dai.api.server import memory
+memory.bound(int(sys.argv[1]))
+statm = memory.os.open("/proc/self/statm", memory.os.O_RDONLY)
+before, small = memory._mapped(statm), []
+for _ in range(20):
+    large = []
+    for _ in range(10):
+        large.append(bytes(13 << 20))
+        small.append(bytes(2000))
+    del large
+print(memory._mapped(statm) - before)
+"""
+
+
+GARBAGE = """
+import gc, time
+from dai.api.server import memory
+memory.bound(0)
+gc.set_threshold(50_000, 20, 20)
+statm = memory.os.open("/proc/self/statm", memory.os.O_RDONLY)
+before, most = memory._mapped(statm), 0
+for _ in range(100):
+    circle = [bytes(13 << 20)]
+    circle.append(circle)
+    time.sleep(0.02)
+    most = max(most, memory._mapped(statm) - before)
+print(most)
+"""
+
+
+def test_garbage_is_collected_when_a_process_grows() -> None:
+    """Before, hundreds of requests left what they had sent in memory until garbage had 50,000 objects."""
+    ran = subprocess.run([sys.executable, "-c", GARBAGE], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 600 << 20
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1 << 30, 4 << 20), (0, 1 << 40)])
+def test_large_blocks_are_given_back_where_memory_is_bounded(most: int, kept: int) -> None:
+    """Before, their addresses counted for good: a process stood at its bound with next to nothing in use."""
+    ran = subprocess.run([sys.executable, "-c", FREED, str(most)], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < kept
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,5 +1,6 @@
 """What happens between the first byte and the last, when something goes wrong."""
 
+import gc
 import http.client
 import json
 import socket
@@ -19,7 +20,9 @@ import pytest
 import dai
 from dai.api.monitoring.problems import DETAIL, KEPT, Problems
 from dai.api.server.serve import Background, background
+from dai.api.work import Work
 from dai.errors import LimitError, StatementError
+from dai.perform.graph import Perform
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, XML, Serve, configured, statement
 from tests.processes import until
 
@@ -299,3 +302,25 @@ def test_a_response_document_says_which_limit_it_reached(serve: Serve) -> None:
     assert 'error id="limit-exceeded"' in answer.text
     assert "300,000 rows allowed (limits.rows of this service)" in answer.text
     assert f"{answer.text.count('<currentRow>'):,} rows came before." in answer.text
+
+
+def test_what_a_request_had_is_freed_when_it_ends(serve: Serve) -> None:
+    """Before, its error, or who watched its client, kept all of it until the garbage of hundreds was collected."""
+    running = serve()
+
+    slow = "with recursive r(i) as (select 1 union all select i + 1 from r where i < 1000000) select count(*) from r"
+
+    def left() -> list[object]:
+        return [each for each in gc.get_objects() if isinstance(each, Work | Perform)]
+
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        client.post("/resources/book/query", json={"sql": "select 1 as a"})
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(left())
+            for sql in ("select nothing", slow):
+                assert client.post("/resources/book/query", json={"sql": sql}).status_code in (200, 400)
+                until(lambda: len(left()) <= before)
+        finally:
+            gc.enable()

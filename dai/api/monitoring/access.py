@@ -7,6 +7,7 @@ import asyncio
 import logging
 import re
 import secrets
+import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -160,6 +161,8 @@ class AccessMiddleware:
             await refuse(error)
         finally:
             self._note(scope, access)
+            if sys.exc_info()[0] is None:
+                _forget_frames(access.error)
 
     async def _caller(self, scope: Scope, head: Head) -> Caller:
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
@@ -249,6 +252,15 @@ def _head(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> Head:
 def _address(scope: MutableMapping[str, Any]) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """They have all that the request had, its body too, and through it the error: nothing of that would be freed before
+    the garbage of many requests is collected. And an error that is raised again for each reader would gather them."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _forget_frames(error.__context__)
+        error = error.__cause__
 
 
 def _code(error: BaseException) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 import resource
 import sys
@@ -15,9 +17,13 @@ SHARE = 0.9
 STACKS_BYTES = 512 << 20
 """Threads that are still to begin take addresses for their stacks (8 MiB each), and next to no memory."""
 RESERVE_BYTES, STEP_BYTES, TICK_SECONDS = 256 << 20, 12 << 20, 0.05
+GARBAGE_BYTES, GARBAGE_SECONDS = 128 << 20, 0.25
+"""Python collects garbage by the number of its objects: a few may have gigabytes. So it is collected, too, whenever a
+process has grown by so much."""
 ALLOCATORS = {"DUCKDB_JE_MALLOC_CONF": "retain:false"}
 """The system counts addresses, and DuckDB's allocator would keep those of all memory that it ever had. It reads this
 when DuckDB is loaded, and answers are as fast."""
+_M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 1 << 20
 
 
 def bound(most: int) -> None:
@@ -26,8 +32,18 @@ def bound(most: int) -> None:
     if sys.platform.startswith("linux"):
         statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
         begun = _mapped(statm) + STACKS_BYTES
+        if most:
+            _give_back()
         most = begun + most if most else by_itself(begun, machine())
         threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
+        threading.Thread(target=_collect, args=(statm,), name="garbage", daemon=True).start()
+
+
+def _give_back() -> None:
+    """The C library gives large blocks back to the system when they are freed. By itself it stops that with the first
+    one, up to 32 MiB, and then keeps the addresses of as many as there ever were."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def by_itself(begun: int, size: int) -> int:
@@ -48,6 +64,17 @@ def _watch(most: int, statm: int) -> None:
                 )
                 before = soft
         time.sleep(TICK_SECONDS)
+
+
+def _collect(statm: int) -> None:
+    least = _mapped(statm)
+    while True:
+        time.sleep(GARBAGE_SECONDS)
+        with contextlib.suppress(OSError, MemoryError):
+            least = min(least, now := _mapped(statm))
+            if now > least + GARBAGE_BYTES:
+                gc.collect()
+                least = _mapped(statm)
 
 
 def _mapped(statm: int) -> int:
