@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from dai.errors import DataError
 from dai.formats import format_named
+from dai.streams import stream as streams
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 from tests.documents import table
 
@@ -102,6 +103,14 @@ def test_reblock_joins_and_never_cuts(blocks, size):
     assert b"".join(bytes(block.data) for block in actual) == b"".join(data for data, _ in blocks)
     assert sum(block.rows for block in actual) == sum(rows for _, rows in blocks)
     assert all(block.rows >= size for block in actual[:-1])
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_reblock_joins_no_more_than_a_block_may_have(monkeypatch, rows):
+    """Before, a document in memory had all of a result, and bytes without rows were never let go."""
+    monkeypatch.setattr(streams, "JOINED_BYTES", 10)
+    stream = ByteStream("text/plain", [Block(b"abc", rows)] * 6)
+    assert [(len(block), block.rows) for block in stream.reblock(1000)] == [(12, 4 * rows), (6, 2 * rows)]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ TYPE_NAME = b"dai.type"
 PRECISION = b"dai.precision"
 TABLE = b"dai.table"
 SCHEMA_NAME = b"dai.schema"
+JOINED_BYTES = 8 << 20
+"""Blocks of bytes are not joined beyond that, however many rows are asked for."""
 
 
 def _no_operation() -> None:
@@ -174,7 +176,8 @@ class ByteStream(_Pulled[Block]):
         self.media_type = media_type
 
     def reblock(self, size: int) -> ByteStream:
-        """The same bytes in blocks of ``size`` rows (or strings): blocks are joined, never cut. Takes over this one."""
+        """The same bytes in blocks of ``size`` rows (or strings), fewer where these would have more than JOINED_BYTES:
+        blocks are joined, never cut. Takes over this one."""
         return ByteStream(self.media_type, _joined(self, size), self.close)
 
     def read(self) -> bytes:
@@ -184,20 +187,16 @@ class ByteStream(_Pulled[Block]):
 
 
 def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
-    parts: list[Block] = []
-    rows = 0
+    data, rows, head = bytearray(), 0, None
     for block in blocks:
-        parts.append(block)
+        data += memoryview(block.data)
         rows += block.rows
-        if rows >= size:
-            yield _one(parts, rows)
-            parts, rows = [], 0
-    if parts:
-        yield _one(parts, rows)
-
-
-def _one(parts: list[Block], rows: int) -> Block:
-    return Block(b"".join(memoryview(each.data) for each in parts), rows, parts[0].head, parts[-1].tail)
+        head, tail = block.head if head is None else head, block.tail
+        if rows >= size or len(data) >= JOINED_BYTES:
+            yield Block(bytes(data), rows, head, tail)
+            data, rows, head = bytearray(), 0, None
+    if head is not None:
+        yield Block(bytes(data), rows, head, tail)
 
 
 class Encoder(Protocol):
