@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
 
 P = ParamSpec("P")
 T = TypeVar("T")
+LEAVE = 1.0
+"""Seconds that the interpreter waits for threads at its end: those that it stops keep DuckDB's modules, which then
+complain."""
+_begun: WeakSet[threading.Thread] = WeakSet()
+
+
+@atexit.register
+def _leave() -> None:
+    until = time.monotonic() + LEAVE
+    for thread in tuple(_begun):
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 class Threads:
@@ -29,7 +43,9 @@ class Threads:
             if self._closed:
                 raise RuntimeError("nothing is asked any more")
             if self._running < self._most:
-                threading.Thread(target=self._work, name=self._name).start()
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                thread.start()
+                _begun.add(thread)
                 self._running += 1
             self._waiting.append((future, partial(call, *arguments, **named)))
         return future

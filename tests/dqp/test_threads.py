@@ -1,5 +1,7 @@
 """Threads that ask sources: as many as there is work for, no longer than that."""
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import CancelledError, wait
 
@@ -37,3 +39,24 @@ def test_what_waits_when_they_are_closed_is_cancelled() -> None:
     held.set()
     assert begun.result(SECONDS)
     until(lambda: not running())
+
+
+LEAVING = """
+import threading, time
+from dqp.catalog.threads import Threads
+threads, begun = Threads(1, "of this test"), threading.Event()
+
+def work():
+    begun.set()
+    time.sleep(0.2)
+    print("ended", flush=True)
+
+threading.Thread(target=threads.submit, args=(work,), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_program_that_ends_waits_for_them_a_moment() -> None:
+    """Before, those that a query's thread had begun were stopped, and DuckDB complained of what they had."""
+    ran = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=True)
+    assert ran.stdout == "ended\n"
