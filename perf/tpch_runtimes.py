@@ -175,10 +175,8 @@ def _service_split(sources: Urls, directory: Path) -> Iterator[Coordinator]:
 
 @contextmanager
 def _ray_split(sources: Urls, directory: Path) -> Iterator[Coordinator]:
-    with ExitStack() as stack:
-        own = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
-        address = stack.enter_context(ray_cluster(own))
-        yield stack.enter_context(_coordinator(sources, [f"ray:{address}?evaluators={EVALUATORS}"], ALWAYS))
+    with ray_cluster() as address, _coordinator(sources, [f"ray:{address}?evaluators={EVALUATORS}"], ALWAYS) as lab:
+        yield lab
 
 
 _RUNTIMES: Mapping[str, Callable[[Urls, Path], Any]] = {

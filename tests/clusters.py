@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +35,14 @@ def loopback_up() -> None:
 
 
 @contextmanager
-def ray_cluster(directory: Path, cpus: int = 2) -> Iterator[str]:
-    """The address of a cluster of one node, with its files in ``directory``; all its processes end with it."""
+def ray_cluster(cpus: int = 2) -> Iterator[str]:
+    """The address of a cluster of one node; all its processes end with it, and its files go."""
+    # The path of a socket has at most 107 characters, and Ray's have 60 below this.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield from _cluster(Path(directory), cpus)
+
+
+def _cluster(directory: Path, cpus: int) -> Iterator[str]:
     port = free_port()
     command = [
         str(Path(sysconfig.get_path("scripts")) / "ray"), "start", "--head", "--block", f"--port={port}",

@@ -35,10 +35,10 @@ ROWS = 20_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cluster() -> Iterator[str]:
     """The address of a Ray cluster that nobody else sees."""
     loopback_up()
-    with ray_cluster(tmp_path_factory.mktemp("ray")) as address:
+    with ray_cluster() as address:
         yield address
 
 

@@ -115,9 +115,7 @@ def _placed(stack: ExitStack, directory: Path, runtime: str) -> tuple[dict[str, 
     are files."""
     if runtime == "ray":
         loopback_up()
-        cluster = directory / "ray"
-        cluster.mkdir()
-        return differential.filed(directory), [f"ray:{stack.enter_context(ray_cluster(cluster))}?evaluators=2"]
+        return differential.filed(directory), [f"ray:{stack.enter_context(ray_cluster())}?evaluators=2"]
     urls = differential.files(directory)
     for source, kind in (("pg", PostgresServer), ("maria", MariaServer)):
         server = stack.enter_context(kind())
