@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.server
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from dai.api.server.serve import background
 from dai.config import data_files, parse
 from dai.drivers import Driver, driver_for
 from dai.drivers.duckdb import files as module
+from dai.drivers.duckdb import headers
 from dai.errors import ConfigurationError, DaiError, DatabaseUnavailableError, DataError, DeniedError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -207,6 +209,8 @@ HEADERS: dict[str, tuple[str, list[str] | tuple[int, str, str]]] = {
     "twice": ("id,id\n1,2\n", ["id", "id_1"]),
     "unnamed": ("id,,x\n1,2,3\n", ["id", "column1", "x"]),
     "one": ("id\n1\n2\n", ["id"]),
+    "one_of_lists": ("tags\nred;blue\ngreen\nred;yellow\n", ["tags"]),
+    "one_of_decimals": ("mass\n1,5\n2\n3,5\n", ["mass"]),
     "sentence_first": ("Station: Oslo, Norway\nid,name,town\nx,a,b\ny,b,c\n", ["id", "name", "town"]),
     "instrument": ("Device,X-12\nDate,2024-01-01\n\nt,mass,h\n0,1.5,2\n1,1.6,2\n", ["t", "mass", "h"]),
     "spectrum": ("Spectrum 12\n400,0.1\n401,0.2\n", ["column0", "column1"]),
@@ -240,6 +244,50 @@ def test_a_header_is_not_lost_silently(tmp_path: Path, case: str) -> None:
                     lab.sql(f"from {table}").rows()
                 assert "url" not in str(caught.value)
         driver.close()
+
+
+def test_a_header_is_not_lost_beside_another_file_that_has_its_names(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "2.csv").write_text("id,name\n1,a\n2,b,c\n")
+    driver = opened({"both": "*.csv"}, tmp_path)
+    with pytest.raises(DataError, match=r"2\.csv: line 3 has 3 cells, the header \(line 1\) has 2"):
+        rows(driver, "from both")
+    driver.close()
+
+
+@pytest.mark.parametrize("texts", [(",name\n1,a\n", ",name\n7,b\n"), ("id,name\n1,a\n", "ID,Mass\n7,2.5\n")])
+def test_files_whose_headers_fit_are_sniffed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: tuple[str, str]
+) -> None:
+    """By DuckDB, for its view: that takes most of the time that it takes to open many files."""
+    monkeypatch.setattr(headers, "_check", pytest.fail)
+    for year, text in enumerate(texts):
+        (tmp_path / f"year={year}").mkdir()
+        (tmp_path / f"year={year}" / "a.csv").write_text(text)
+    driver = opened({"years": "year=*/*.csv"}, tmp_path)
+    assert rows(driver, "select distinct year from years order by 1") == [(0,), (1,)]
+    driver.close()
+
+
+def test_of_a_long_line_little_is_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1," + "x" * (16 << 20))
+    driver = opened("a.csv", tmp_path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="cannot be read"):
+            rows(driver, "from a")
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
+        driver.close()
+
+
+def test_a_file_of_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,Ada\n", encoding="utf-16")
+    driver = opened("a.csv", tmp_path)
+    with pytest.raises(DataError, match=r"it is not UTF-8.*\nConvert it to UTF-8: iconv -f utf16 -t utf8"):
+        rows(driver, "from a")
+    driver.close()
 
 
 @pytest.mark.parametrize("look", [0.0, 1000.0])

@@ -12,8 +12,9 @@ import os
 import shutil
 import tempfile
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -33,7 +34,7 @@ from sqlalchemy.engine import make_url
 from dai.drivers import DriverOptions, Session
 from dai.drivers.connections.pooled import Release
 from dai.drivers.duckdb.driver import DuckDB
-from dai.drivers.duckdb.headers import check_header
+from dai.drivers.duckdb.headers import check_headers
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
@@ -205,8 +206,7 @@ class Files(DuckDB):
         columns = _columns(new)
         for name in dict.fromkeys(name for name, form, *_ in state if name in files and form == "csv"):
             try:
-                for each in files[name]:
-                    check_header(new, each, columns.get(name, {}))
+                check_headers(new, files[name], columns.get(name, {}))
             except DataError as failure:
                 refused[name] = failure
         return files, refused
@@ -373,8 +373,16 @@ def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataEr
         message = f"it is not UTF-8 ({message.removeprefix('CSV Error on ').lower()})"
     for each in files:
         message = message.replace(each, Path(each).name)
-    hint = "Convert it to UTF-8: iconv -f latin1 -t utf8." if "unicode" in text.lower() else None
+    hint = f"Convert it to UTF-8: iconv -f {_encoding(files, text)} -t utf8." if "unicode" in text.lower() else None
     return DataError(f"The files of the table {table!r} cannot be read: {message}", hint=hint)
+
+
+def _encoding(files: Sequence[str], text: str) -> str:
+    """What the file that the error names is probably written in; Excel's "Unicode text" is UTF-16."""
+    with suppress(OSError), open(next((each for each in files if each in text), files[0]), "rb") as file:
+        if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
+            return "utf16"
+    return "latin1"
 
 
 def _said(failure: DaiError) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -19,42 +20,56 @@ from dai.errors import DataError
 _DELIMITERS = ",;\t|"
 _BEFORE = 100
 """Lines that may stand before a header."""
+_LINE = 1 << 21
+"""Characters: DuckDB refuses longer lines."""
 _ROWS = 20_480
 """So many DuckDB looks at to find the columns; where a row behind them has more or fewer cells, it says so."""
-_SNIFFED = "SELECT Delimiter, SkipRows, HasHeader, [each.type FOR each IN Columns] FROM sniff_csv(?)"
+_SNIFFED = """
+SELECT SkipRows, HasHeader, [each.name FOR each IN Columns], [each.type FOR each IN Columns], Delimiter
+FROM sniff_csv(?)
+"""
 
 
-def check_header(connection: DuckDBPyConnection, path: str, columns: Collection[str]) -> None:
-    """DataError where the header is not among the ``columns`` that DuckDB has found (none, where it failed), because
-    some row has more or fewer cells. Sentences above it, and names with values, are none."""
-    with suppress(csv.Error, OSError):
-        if (header := _header(path)) is None or {each.strip() for each in header[2]} <= {*columns}:
+def check_headers(connection: DuckDBPyConnection, paths: Sequence[str], columns: Collection[str]) -> None:
+    """DataError where a header is not among the ``columns`` that DuckDB has found in these files (none, where it
+    failed), because some row has more or fewer cells. Sentences above it, and names with values, are none."""
+    headers = [(path, header) for path in paths if (header := _header(path)) is not None]
+    expected = {each.casefold() for each in columns if f"/{each}=" not in paths[0]}  # those of folders are in no header
+    named = {each.strip().casefold() for _, (_, _, cells) in headers for each in cells}
+    if named == expected or {len(cells) for _, (_, _, cells) in headers} == {len(expected)}:
+        return
+    for path, (line, delimiter, _) in headers:
+        with suppress(csv.Error, OSError, UnicodeError):
+            _check(connection, path, line, delimiter)
+
+
+def _check(connection: DuckDBPyConnection, path: str, first: int, delimiter: str) -> None:
+    with suppress(duckdb.Error):  # where DuckDB finds no columns at all
+        skipped, has_header, names, types, sniffed = connection.execute(_SNIFFED, [path]).fetchall()[0]
+        if skipped:
+            lost, delimiter = not has_header or {*types} == {"VARCHAR"}, sniffed
+        else:
+            lost = len(names) == 1 and (not has_header or delimiter in names[0])
+        if not lost:
             return
-        first, delimiter, _ = header
-        with suppress(duckdb.Error):  # where DuckDB finds no columns at all
-            sniffed, skipped, has_header, types = connection.execute(_SNIFFED, [path]).fetchall()[0]
-            lost = not has_header or {*types} == {"VARCHAR"} if skipped else len(types) == 1
-            if not lost:
-                return
-            delimiter = sniffed if skipped else delimiter
-        with _text(path) as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            counts = [(reader.line_num, len(row)) for row in islice(reader, _ROWS) if row and reader.line_num >= first]
-        wanted = counts[0][1]
-        other = next((each for each in counts if each[1] != wanted), None)
-        if wanted < 2 or other is None or 2 * sum(count > 1 for _, count in counts) < len(counts):
-            return
-        raise DataError(
-            f"{Path(path).name}: line {other[0]} has {other[1]} cell{'' if other[1] == 1 else 's'}, the header (line "
-            f"{first}) has {wanted}.",
-            hint="Give each line as many cells as the header, or leave the line out.",
-        )
+    with _lines(path) as lines:
+        reader = csv.reader(lines, delimiter=delimiter)
+        counts = [(reader.line_num, len(row)) for row in islice(reader, _ROWS) if row and reader.line_num >= first]
+    wanted = counts[0][1]
+    other = next((each for each in counts if each[1] != wanted), None)
+    if wanted < 2 or other is None or 2 * sum(count > 1 for _, count in counts) < len(counts):
+        return
+    raise DataError(
+        f"{Path(path).name}: line {other[0]} has {other[1]} cell{'' if other[1] == 1 else 's'}, the header (line "
+        f"{first}) has {wanted}.",
+        hint="Give each line as many cells as the header, or leave the line out.",
+    )
 
 
 def _header(path: str) -> tuple[int, str, list[str]] | None:
     """Number, delimiter and cells of the first line that may be one."""
-    with _text(path) as file:
-        for number, line in enumerate(islice(file, _BEFORE), 1):
+    with suppress(csv.Error, OSError, UnicodeError), _lines(path) as lines:
+        for number, line in enumerate(islice(lines, _BEFORE), 1):
             split = {each: next(csv.reader([line], delimiter=each), []) for each in _DELIMITERS}
             delimiter, cells = max(split.items(), key=lambda each: len(each[1]))
             if len(cells) > 1 and not any(f"{each} " in line for each in ":,;"):
@@ -63,7 +78,7 @@ def _header(path: str) -> tuple[int, str, list[str]] | None:
 
 
 @contextmanager
-def _text(path: str) -> Iterator[io.TextIOWrapper]:
-    """Also of a compressed file. What is not UTF-8 is for DuckDB to say."""
-    with closing(pa.input_stream(path)) as file:
-        yield io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
+def _lines(path: str) -> Iterator[Iterator[str]]:
+    """Also of a compressed file. UnicodeError where it is not UTF-8: that is for DuckDB to say."""
+    with closing(pa.input_stream(path)) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        yield iter(partial(text.readline, _LINE), "")
