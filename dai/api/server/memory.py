@@ -17,9 +17,9 @@ SHARE = 0.9
 STACKS_BYTES = 512 << 20
 """Threads that are still to begin take addresses for their stacks (8 MiB each), and next to no memory."""
 RESERVE_BYTES, STEP_BYTES, TICK_SECONDS = 256 << 20, 12 << 20, 0.05
-GARBAGE_BYTES, GARBAGE_SECONDS = 128 << 20, 0.25
+GARBAGE_BYTES, GARBAGE_SECONDS, GARBAGE_PAUSES = 128 << 20, 0.25, 10
 """Python collects garbage by the number of its objects: a few may have gigabytes. So it is collected, too, whenever a
-process has grown by so much."""
+process has grown by so much. Nothing else runs meanwhile: it pauses for so many times as long as that took."""
 ALLOCATORS = {"DUCKDB_JE_MALLOC_CONF": "retain:false"}
 """The system counts addresses, and DuckDB's allocator would keep those of all memory that it ever had. It reads this
 when DuckDB is loaded, and answers are as fast."""
@@ -68,12 +68,16 @@ def _watch(most: int, statm: int) -> None:
 
 def _collect(statm: int) -> None:
     least = _mapped(statm)
+    took = 0.0
     while True:
-        time.sleep(GARBAGE_SECONDS)
+        time.sleep(max(GARBAGE_SECONDS, GARBAGE_PAUSES * took))
+        took = 0.0
         with contextlib.suppress(OSError, MemoryError):
             least = min(least, now := _mapped(statm))
             if now > least + GARBAGE_BYTES:
+                began = time.perf_counter()
                 gc.collect()
+                took = time.perf_counter() - began
                 least = _mapped(statm)
 
 
