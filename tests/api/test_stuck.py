@@ -32,6 +32,20 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceP
     service.stop()
 
 
+def test_a_worker_that_does_nothing_any_more_is_replaced(tmp_path: Path) -> None:
+    """Before, one that waited for itself (a library that found no memory) kept its connections waiting for ever."""
+    service = ServiceProcess(tmp_path, {"data": "sqlite://"}, {"stuck_seconds": 1}, workers=2).start()
+    try:
+        before = service.living_workers()
+        stopped = next(iter(before))
+        stopped.suspend()
+        until(lambda: stopped not in service.living_workers() and len(service.living_workers()) == len(before))
+        assert before - {stopped} < service.living_workers(), "the other goes on"
+        assert "a worker does not answer and is killed" in service.log.read_text()
+    finally:
+        service.stop()
+
+
 def test_its_process_is_replaced_or_it_is_said(service: ServiceProcess) -> None:
     sql = DUCKDB if "duckdb" in service.resources["data"] else SQLITE
 

@@ -20,10 +20,12 @@ RESERVE_BYTES, STEP_BYTES, TICK_SECONDS = 256 << 20, 12 << 20, 0.05
 GARBAGE_BYTES, GARBAGE_SECONDS, GARBAGE_PAUSES = 128 << 20, 0.25, 10
 """Python collects garbage by the number of its objects: a few may have gigabytes. So it is collected, too, whenever a
 process has grown by so much. Nothing else runs meanwhile: it pauses for so many times as long as that took."""
-ALLOCATORS = {"DUCKDB_JE_MALLOC_CONF": "retain:false"}
+ALLOCATORS = {"DUCKDB_JE_MALLOC_CONF": "retain:false", "RUST_BACKTRACE": "0"}
 """The system counts addresses, and DuckDB's allocator would keep those of all memory that it ever had. It reads this
-when DuckDB is loaded, and answers are as fast."""
-_M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 1 << 20
+when DuckDB is loaded, and answers are as fast. A library in Rust that finds no memory while it prints where it found
+none waits for itself for ever, and every other thread for it."""
+_MALLOPT = ((-3, 1 << 17), (-8, 4))
+"""M_MMAP_THRESHOLD, M_ARENA_MAX of glibc."""
 
 
 def bound(most: int) -> None:
@@ -41,9 +43,11 @@ def bound(most: int) -> None:
 
 def _give_back() -> None:
     """The C library gives large blocks back to the system when they are freed. By itself it stops that with the first
-    one, up to 32 MiB, and then keeps the addresses of as many as there ever were."""
+    one, up to 32 MiB, and then keeps the addresses of as many as there ever were, in a pool for each few threads."""
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in _MALLOPT:
+            mallopt(parameter, value)
 
 
 def by_itself(begun: int, size: int) -> int:

@@ -40,6 +40,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 ACCEPT_AT_ONCE = 64
 RETRY_SECONDS = 0.01
 LOOK_SECONDS = 1.0
+LEAST_LOOKS = 5
+"""At a worker that does not answer, before it is killed."""
 READY = b"+"
 spawn = asyncio.create_subprocess_exec
 """How a worker is started, which tests do in a cheaper way."""
@@ -142,11 +144,22 @@ class Supervisor:
             await asyncio.gather(*places)
 
     async def _look_for_stuck(self) -> None:
-        """Has a worker replaced that has a statement which cannot be stopped."""
+        """Has a worker replaced that has a statement which cannot be stopped, or that does nothing any more."""
         seconds = ending_seconds(self._config)
+        seen: dict[int, float] = {}
+        looks = dict.fromkeys(range(self._workers), 0)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            stuck = self._table.column("stuck")
+            alive, stuck = self._table.column("alive"), self._table.column("stuck")
+            for number in range(self._workers):
+                silent = number in self._ready and seen.get(number) == alive[number]
+                looks[number] = looks[number] + 1 if silent else 0
+                seen[number] = alive[number]
+                most = self._config.limits.stuck_seconds / LOOK_SECONDS
+                if most and looks[number] > max(LEAST_LOOKS, most):
+                    log.error("a worker does not answer and is killed", extra={"worker": number})
+                    looks[number] = 0
+                    self._end(number, self._processes[number], self._processes[number].kill)
             for number in [each for each in self._ready - self._ending if stuck[each]]:
                 process = self._processes[number]
                 log.error("a worker has statements that cannot be stopped and ends", extra={"worker": number})

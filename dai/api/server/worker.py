@@ -9,11 +9,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from types import FrameType
 
 from dai.api.monitoring.logs import configure
 from dai.api.server.serve import Process, bounded, run
-from dai.api.server.supervisor import READY, Orders
+from dai.api.server.supervisor import LOOK_SECONDS, READY, Orders
 from dai.api.workers.member import Member, part
 from dai.api.workers.peers import Inbox, Peers
 from dai.api.workers.table import Table
@@ -40,9 +41,17 @@ def _member(orders: Orders) -> Member:
     peers = Peers(orders.number, inboxes)
     identities = Identities(orders.number, orders.workers)
     table = Table(orders.table, orders.workers, orders.number)
+    threading.Thread(target=_live, args=(table,), name="alive", daemon=True).start()
     config = orders.config
     alone = not config.federations and not config.roles and set(config.resources) <= orders.shared
     return Member(identities, orders.token, table, peers, orders.counters, orders.shared, alone)
+
+
+def _live(table: Table) -> None:
+    """The supervisor sees that threads still run here."""
+    while True:
+        table.set("alive", table.get("alive") + 1)
+        time.sleep(LOOK_SECONDS / 2)
 
 
 def _tell(ready: int) -> None:

@@ -22,12 +22,12 @@ COLUMNS = (
     *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
     "in_a_row",
     *("jobs", "jobs_running", "sessions", "stream_bytes", "result_bytes", "feeds", "feed_bytes"),
-    *("connections", "accepted", "stuck"),
+    *("connections", "accepted", "stuck", "alive"),
 )
 """Of requests (``admission``): how many are at work and wait, since when the first of them waits, until when places are
 kept for small ones; in the first row, how many small ones went in a row. Of tallies. ``accepted``: connections that
 the supervisor handed over and the worker has taken, since the service began. ``stuck``: statements that cannot be
-stopped."""
+stopped. ``alive``: grows while the worker runs."""
 _PLACES = {name: number for number, name in enumerate(COLUMNS)}
 
 
