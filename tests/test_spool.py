@@ -65,13 +65,19 @@ def test_where_no_file_can_be_made_it_is_said(tmp_path):
     assert raised.value.hint == "Free some."
 
 
-@pytest.mark.parametrize(("what", "bound"), [("MOST_BYTES", 3000), ("FREE_BYTES", 1 << 60)])
-def test_a_spool_fills_no_disk(tmp_path, monkeypatch, what, bound):
+@pytest.mark.parametrize(
+    ("what", "bound", "why"),
+    [
+        ("MOST_BYTES", 3000, r"0\.0 GiB are written, the most"),
+        ("FREE_BYTES", 1 << 60, r"[\d,]+\.\d GiB are free, and [\d,]+\.\d GiB stay free"),
+    ],
+)
+def test_a_spool_fills_no_disk(tmp_path, monkeypatch, what, bound, why):
     monkeypatch.setattr(spool, "FILE_BYTES", 1000)
     monkeypatch.setattr(spool, what, bound)
     monkeypatch.setattr(spool, "FREE_SHARE", 1.0)
     kept = Spool(tmp_path, "rows")
-    with pytest.raises(LimitError, match="There is no room on disk for rows"):
+    with pytest.raises(LimitError, match=rf"^There is no room on disk for rows: {why}\.$"):
         list(map(kept.write, [Block(bytes(1000), 1)] * 10))
     assert kept.size == (0 if what == "FREE_BYTES" else 3000)
     assert open_files(tmp_path) <= 1, "those of which nothing is held are closed"

@@ -71,9 +71,10 @@ class Spool:
                     file = _File(self._directory)
                 except OSError as error:
                     raise LimitError(f"No temporary file can be made for {self._contents}.", hint=self._hint) from error
-                if self.size > MOST_BYTES - FILE_BYTES or not file.has_room():
+                full = self.size > MOST_BYTES - FILE_BYTES
+                if why := f"{_gib(self.size)} are written, the most" if full else file.full():
                     file.handle.close()
-                    raise LimitError(f"There is no room on disk for {self._contents}.", hint=self._hint)
+                    raise LimitError(f"There is no room on disk for {self._contents}: {why}.", hint=self._hint)
                 self._file = file
             self._file.holders += 1
             return self._file
@@ -96,9 +97,15 @@ class _File:
         self.handle = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by its last holder
         self.size = self.holders = 0
 
-    def has_room(self) -> bool:
+    def full(self) -> str:
+        """Why the disk takes no more; empty where it does."""
         disk = os.fstatvfs(self.handle.fileno())
-        return disk.f_bavail * disk.f_frsize > min(FREE_BYTES, FREE_SHARE * disk.f_blocks * disk.f_frsize)
+        free, kept = disk.f_bavail * disk.f_frsize, min(FREE_BYTES, FREE_SHARE * disk.f_blocks * disk.f_frsize)
+        return "" if free > kept else f"{_gib(free)} are free, and {_gib(kept)} stay free"
+
+
+def _gib(size: float) -> str:
+    return f"{size / (1 << 30):,.1f} GiB"
 
 
 class Spilled:
