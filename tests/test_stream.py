@@ -105,6 +105,13 @@ def test_reblock_joins_and_never_cuts(blocks, size):
     assert all(block.rows >= size for block in actual[:-1])
 
 
+def test_reblock_does_not_copy_what_is_large_enough():
+    blocks = [Block(b"ab", 2, 1), Block(b"c", 1), Block(b"d", 1), Block(b"ef", 2, 0, 1)]
+    joined = list(ByteStream("text/plain", blocks).reblock(2))
+    assert joined[0] is blocks[0]
+    assert joined[1:] == [Block(b"cd", 2), blocks[3]]
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_reblock_joins_no_more_than_a_block_may_have(monkeypatch, rows):
     """Before, a document in memory had all of a result, and bytes without rows were never let go."""

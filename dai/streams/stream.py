@@ -189,6 +189,9 @@ class ByteStream(_Pulled[Block]):
 def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
     data, rows, head = bytearray(), 0, None
     for block in blocks:
+        if head is None and (block.rows >= size or len(block) >= JOINED_BYTES):
+            yield block
+            continue
         data += memoryview(block.data)
         rows += block.rows
         head, tail = block.head if head is None else head, block.tail
