@@ -34,16 +34,15 @@ def bound(most: int) -> None:
     if sys.platform.startswith("linux"):
         statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
         begun = _mapped(statm) + STACKS_BYTES
-        if most:
-            _give_back()
         most = begun + most if most else by_itself(begun, machine())
         threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
         threading.Thread(target=_collect, args=(statm,), name="garbage", daemon=True).start()
 
 
-def _give_back() -> None:
-    """The C library gives large blocks back to the system when they are freed. By itself it stops that with the first
-    one, up to 32 MiB, and then keeps the addresses of as many as there ever were, in a pool for each few threads."""
+def give_back() -> None:
+    """From now on the C library gives large blocks back to the system when they are freed. By itself it stops that with
+    the first one, up to 32 MiB, and then keeps the addresses of as many as there ever were, in a pool for each few
+    threads."""
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOPT:

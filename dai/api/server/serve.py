@@ -209,6 +209,8 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
 
 def bounded(config: Config, member: Member | None = None) -> Service:
     """The service of this process, whose memory is bounded once it has what it begins with."""
+    if config.limits.memory_bytes:
+        memory.give_back()  # before an evaluator begins, which keeps what it frees (keep_freed_memory)
     service = Service(config, member)
     memory.bound(config.limits.memory_bytes)
     return service
