@@ -140,7 +140,7 @@ class XslTransform(Activity):
 
     A style sheet reads and writes no file and no address: ``document()``, ``xsl:import``, ``xsl:include`` and
     ``exsl:document`` are refused, as are DTDs. It runs in a process of its own with bounds on memory and on the time of
-    all style sheets of a document.
+    all style sheets of a document. Eight run at once in a process of the service; others wait up to 30 seconds.
     """
 
     example: ClassVar[str] = """
