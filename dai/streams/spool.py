@@ -101,7 +101,7 @@ class _File:
         """Why the disk takes no more; empty where it does."""
         disk = os.fstatvfs(self.handle.fileno())
         free, kept = disk.f_bavail * disk.f_frsize, min(FREE_BYTES, FREE_SHARE * disk.f_blocks * disk.f_frsize)
-        return "" if free > kept else f"{_gib(free)} are free, and {_gib(kept)} stay free"
+        return "" if free > kept else f"its last {_gib(kept)} stay free"
 
 
 def _gib(size: float) -> str:
