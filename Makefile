@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests run in so many processes, each with database servers of its own: one more than two processors, since those that
 # kill and stop things mostly wait (four were not faster).
-WORKERS ?= 4
+WORKERS ?= 3
 
 .PHONY: help demo test test-fast check format fuzz bench docs clean
 .DEFAULT_GOAL := help

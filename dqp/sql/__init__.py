@@ -4,3 +4,13 @@
 package imports ``dqp.algebra`` and below. A new dialect is a module in ``dialects`` and a line in ``DIALECTS`` of
 ``dqp.algebra.dialects``.
 """
+
+from sqlglot.generators import duckdb
+
+from dai.errors import MissingDependencyError
+
+if not duckdb.__file__.endswith(".py"):
+    raise MissingDependencyError(
+        "dqp has writers of SQL that extend those of sqlglot; the compiled ones of the package sqlglotc forbid that.",
+        hint="pip uninstall sqlglotc",
+    )
