@@ -19,6 +19,7 @@ A package imports only those below it::
 
 from typing import TYPE_CHECKING, Any
 
+from dai.errors import DaiError as DaiError
 from dai.version import __version__ as __version__
 
 if TYPE_CHECKING:

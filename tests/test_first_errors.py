@@ -454,3 +454,29 @@ def test_a_source_that_wants_to_know_who_asks() -> None:
         for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "copied whole")):
             with pytest.raises(UnauthenticatedError, match=says):
                 dai.connect(f"{service.url}/a", token=token).query("select 1")
+
+
+def test_a_database_beside_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, the database was "no table", and the hint a list of suffixes."""
+    with sqlite3.connect(tmp_path / "field.db") as connection:
+        connection.execute("create table birds (id integer)")
+    connection.close()
+    (tmp_path / "more.csv").write_text("id\n1\n")
+    for database, named in ((tmp_path / "field.db", tmp_path / "field.db"), ("postgresql://me:secret@h/d", "URL")):
+        assert main(["serve", str(database), str(tmp_path / "more.csv")]) == 2
+        said = capsys.readouterr().err
+        assert "A database is served alone" in said
+        assert f"dai serve {named}." in said
+        assert "secret" not in said
+
+
+def test_resources_are_looked_at_by_their_address(field_service: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, the address was the name of a resource of another service."""
+    for address, says in ((field_service, "SQLite"), (f"{field_service}/a", "height above sea")):
+        assert main(["resources", address]) == 0
+        assert says in capsys.readouterr().out
+
+
+def test_an_address_that_is_only_a_path() -> None:
+    with pytest.raises(dai.DaiError, match=r"Did you mean 'http://127\.0\.0\.1:8080/field'\?"):
+        dai.connect("/field")

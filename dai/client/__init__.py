@@ -142,7 +142,8 @@ def parted(url: str) -> tuple[str, str | None]:
     if "://" not in url and url.lower().endswith(_FILES):
         raise RequestError(f"There is no file {url!r} here.", hint=f"Serve one that is there: dai serve {url}.")
     if "://" not in url:
-        raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
+        meant = f"127.0.0.1:8080{url}" if url.startswith("/") else url
+        raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{meant}'?")
     parts = urlsplit(url)
     head, found, rest = parts.path.rpartition("/resources/")
     if found and "/" in rest.strip("/") and parts.scheme in ("http", "https") and "@" not in parts.netloc:

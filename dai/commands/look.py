@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dai.client import Job, Service
+from dai.client import Job, Service, parted
 from dai.client.registry import RegistryClient
 from dai.client.results.table import lines
 from dai.commands import FAILED, OK
@@ -14,7 +14,7 @@ from dai.commands.output import UsageError, add_options, add_server, chosen, ide
 
 def add(commands: Any) -> None:
     resources = commands.add_parser("resources", help="the data resources of a service, or the tables of one")
-    resources.add_argument("name", nargs="?", help="show this one's tables")
+    resources.add_argument("name", nargs="?", help="show this one's tables; or the address of a service or resource")
     add_server(resources)
     resources.set_defaults(run=run_resources)
 
@@ -54,9 +54,12 @@ def run_find(arguments: argparse.Namespace) -> int:
 
 
 def run_resources(arguments: argparse.Namespace) -> int:
-    service = Service(arguments.server, identity(arguments.server))
-    if arguments.name is not None:
-        print(service.resource(arguments.name).schema())
+    address, name = arguments.server, arguments.name
+    if name is not None and "://" in name:
+        address, name = parted(name)
+    service = Service(address, identity(address))
+    if name is not None:
+        print(service.resource(name).schema())
         return OK
     rows = [
         [str(each["name"]), str(each.get("product") or each.get("kind") or ""), str(each.get("description") or "")]

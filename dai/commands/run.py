@@ -55,8 +55,18 @@ def configuration(source: str | Sequence[str] | None, file: str | None) -> Confi
 
     named = [source] if isinstance(source, str) else list(source or ())
     single = named[0] if len(named) == 1 else None
+    databases = [
+        "URL" if "://" in each else each
+        for each in named
+        if ("://" in each and not data_files.is_files(each)) or database_files.kind_of(each) is not None
+    ]
+    if databases and single is None:
+        raise UsageError(
+            "A database is served alone; only files with tables are served together.",
+            hint=f"dai serve {databases[0]}. Or a dai.toml with a [resources.NAME] for each.",
+        )
     url = None
-    if single is not None and "://" in single and not data_files.is_files(single):
+    if single is not None and databases == ["URL"]:
         url = single
     elif single is not None and database_files.kind_of(single) is not None:
         url = database_files.url_of(single)
