@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from os import environ
 from pathlib import Path
 
 import httpx
@@ -50,6 +51,24 @@ def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> No
     assert [line["status"] for line in requests] == [200, 200]
     assert requests[1]["broken"] is True
     assert "select" not in stderr
+
+
+def test_it_ends_without_complaints_of_duckdb(tmp_path: Path) -> None:
+    """Before, each end of a service with DuckDB or files printed 45 lines about leaks."""
+    (tmp_path / "birds.csv").write_text("id\n1\n")
+    command = [sys.executable, "-m", "dai", "serve", str(tmp_path / "birds.csv"), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=tmp_path, env={**environ, "PYTHONPATH": str(ROOT)}, **pipes)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        assert httpx.get(f"{url}/resources/data/query?sql=from+birds", timeout=100).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert "leaked" not in stderr
 
 
 def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
     """In the main thread of a process; its exit status."""
     _collect_seldom()
     _run(server, sockets)
+    gc.unfreeze()  # else what is left of DuckDB's modules at the end complains
     return 0 if server.started else 1
 
 
