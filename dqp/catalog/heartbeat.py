@@ -8,7 +8,6 @@ one thread for each service, and only while a statement waits.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,22 +15,13 @@ from contextlib import contextmanager
 
 from dai.errors import DaiError, DatabaseUnavailableError, UnreachableError
 from dai.streams.cancellation import Cancellation
+from dqp.catalog.threads import begin, leaving
 
 AFTER = 5.0
 """Seconds that a statement waits for bytes before the first question, and between two questions."""
 AGAIN = 1.0
 """Seconds until the next question after one that had no answer."""
 PATIENCE = 10.0
-_leaving = threading.Event()
-_watching: set[threading.Thread] = set()
-
-
-@atexit.register
-def _leave() -> None:
-    """Ends the threads before the interpreter does: those that it stops keep DuckDB's modules, which then complain."""
-    _leaving.set()
-    for thread in tuple(_watching):
-        thread.join(AGAIN)
 
 
 class Heartbeat:
@@ -53,7 +43,7 @@ class Heartbeat:
         key = object()
         with self._lock:
             if not self._watching:
-                threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+                begin(self._watch, "heartbeat")
                 self._watching = True
             self._waits[key] = (time.monotonic(), cancellation)
         try:
@@ -62,16 +52,9 @@ class Heartbeat:
             with self._lock:
                 del self._waits[key]
 
-    def _run(self) -> None:
-        _watching.add(threading.current_thread())
-        try:
-            self._watch()
-        finally:
-            _watching.discard(threading.current_thread())
-
     def _watch(self) -> None:
         silent: float | None = None
-        while not _leaving.wait(self._after if silent is None else min(AGAIN, self._after)):
+        while not leaving.wait(self._after if silent is None else min(AGAIN, self._after)):
             now = time.monotonic()
             with self._lock:
                 if not self._waits:

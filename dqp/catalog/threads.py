@@ -17,14 +17,24 @@ T = TypeVar("T")
 LEAVE = 1.0
 """Seconds that the interpreter waits for threads at its end: those that it stops keep DuckDB's modules, which then
 complain."""
+leaving = threading.Event()
+"""The interpreter ends: whoever waits for something else gives it up."""
 _begun: WeakSet[threading.Thread] = WeakSet()
 
 
 @atexit.register
 def _leave() -> None:
+    leaving.set()
     until = time.monotonic() + LEAVE
     for thread in tuple(_begun):
         thread.join(max(0.0, until - time.monotonic()))
+
+
+def begin(call: Callable[[], object], name: str) -> None:
+    """A thread that the interpreter waits for at its end, but not for long."""
+    thread = threading.Thread(target=call, name=name, daemon=True)
+    thread.start()
+    _begun.add(thread)
 
 
 class Threads:
@@ -43,9 +53,7 @@ class Threads:
             if self._closed:
                 raise RuntimeError("nothing is asked any more")
             if self._running < self._most:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                thread.start()
-                _begun.add(thread)
+                begin(self._work, self._name)
                 self._running += 1
             self._waiting.append((future, partial(call, *arguments, **named)))
         return future
