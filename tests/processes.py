@@ -29,6 +29,10 @@ WORKERS = int(os.environ.get("TEST_WORKERS", "1"))
 """Processes of a service, where a test does not say: ``TEST_WORKERS=2 pytest tests/faults`` runs all with two."""
 
 
+WRITABLE = {"policy": {"write": ["*", "anonymous"]}}
+"""The section of a configuration by which whoever may ask may also write."""
+
+
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
     """Waits for the condition; the seconds it took. Fails after ``seconds``. What takes long is looked at less often:
     a look may be a request or a session of a database."""
@@ -133,6 +137,8 @@ class ServiceProcess:
                 lines += [f'{key} = "{value}"' for key, value in source.items()]
         for name, keys in self.roles.items():
             lines += [f"[roles.{name}]", keys]
+        if not self.identity and "[policy]" not in self.more:
+            lines += ["[policy]", f"write = {WRITABLE['policy']['write']}"]
         lines.append(self.more)
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))

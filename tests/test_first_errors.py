@@ -35,6 +35,7 @@ from dai.errors import (
     UnreachableError,
 )
 from dai.streams.cancellation import Cancellation
+from tests.processes import WRITABLE
 
 Where = Callable[[str], Any]
 
@@ -213,7 +214,7 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
         "resources": {"a": {"url": "sqlite:///field.db"}},
     }
-    with background(parse(config, folder, {})) as service:
+    with background(parse(config | WRITABLE, folder, {})) as service:
         yield service.url
 
 
@@ -430,7 +431,7 @@ def test_names_on_the_command_line_that_are_nearly_right(
 
 def test_pandas_is_told_that_a_change_is_no_query(tmp_path: Path) -> None:
     config = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"a": {"url": "sqlite:///field.db"}}}
-    with background(parse(config, tmp_path, {})) as service:
+    with background(parse(config | WRITABLE, tmp_path, {})) as service:
         engine = sa.create_engine(service.url.replace("http", "dai") + "/a")
         with pytest.raises(sa.exc.ResourceClosedError, match=r"returns no rows.*resource\.execute\(…\)"):
             pd.read_sql(sa.text("insert into samples values (3, 3)"), engine)

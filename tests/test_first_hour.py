@@ -37,6 +37,7 @@ from dai.errors import (
     StatementError,
     UnreachableError,
 )
+from tests.processes import WRITABLE
 
 TABLES = """
 create table birds (id integer, name text, "order" integer, "a""b" real, day date, mixed integer);
@@ -286,6 +287,7 @@ def test_an_unknown_table_of_duckdb(tmp_path: Path) -> None:
     config = {
         "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
         "resources": {"lake": {"url": "duckdb:///lake.duckdb"}, "traits": {"files": "traits.csv"}},
+        **WRITABLE,
     }
     with background(parse(config, tmp_path, {})) as running:
         lake = dai.connect(f"{running.url}/lake")
@@ -305,6 +307,7 @@ def test_many_rows_for_one_statement(tmp_path: Path) -> None:
     config = {
         "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
         "resources": {"field": {"url": "sqlite:///field.db"}},
+        **WRITABLE,
     }
     with background(parse(config, tmp_path, {})) as running:
         field = dai.connect(f"{running.url}/field")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dai.__main__ import main
-from dai.commands import OK
+from dai.commands import OK, USAGE
 from dai.commands.output import UsageError
 from dai.commands.run import configuration, greeting
-from dai.config import Config, IdentityConfig, ServiceConfig, parse
+from dai.config import Config, IdentityConfig, PolicyConfig, ServiceConfig, parse
 from dai.config.service import TlsConfig
 from dai.errors import ConfigurationError
 
@@ -38,6 +38,20 @@ def test_a_file_or_a_database_is_served(tmp_path: Path, monkeypatch: pytest.Monk
         configuration(["a.csv", "c.csv"], None)
 
 
+def test_writing_is_granted_by_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served: list[Config] = []
+    monkeypatch.setattr("dai.api.server.serve.serve", lambda config, announce: served.append(config) or OK)
+    assert main(["serve", "sqlite:///x.db"]) == main(["serve", "--write", "sqlite:///x.db"]) == OK
+    assert served[0].policy is None
+    assert served[1].policy == PolicyConfig(write=("*", "anonymous"))
+    (tmp_path / "dai.toml").write_text('[policy]\nread = ["alice"]\n')
+    assert main(["serve", "--write"]) == USAGE
+    assert "Say in [policy] who may write." in capsys.readouterr().err
+
+
 BOOK = {"resources": {"book": {"url": "sqlite://"}}}
 
 
@@ -48,9 +62,15 @@ BOOK = {"resources": {"book": {"url": "sqlite://"}}}
         (
             parse(BOOK),
             "127.0.0.1",
-            ["book  http://127.0.0.1:8080/resources/book", 'dai query http://127.0.0.1:8080/book "select 1"', "/docs"],
+            [
+                "book  http://127.0.0.1:8080/resources/book",
+                'dai query http://127.0.0.1:8080/book "select 1"',
+                "/docs",
+                "only read",
+            ],
             ["nothing yet", "beyond this machine"],
         ),
+        (parse({**BOOK, "policy": {"write": ["anonymous"]}}), "127.0.0.1", ["Try:"], ["only read"]),
         (
             Config(service=ServiceConfig(host="0.0.0.0")),
             "0.0.0.0",
@@ -73,7 +93,14 @@ BOOK = {"resources": {"book": {"url": "sqlite://"}}}
             ["known callers"],
         ),
     ],
-    ids=["nothing", "a resource", "everybody", "known callers", "known callers and everybody else"],
+    ids=[
+        "nothing",
+        "a resource",
+        "a resource to write",
+        "everybody",
+        "known callers",
+        "known callers and everybody else",
+    ],
 )
 def test_it_says_what_it_serves_and_to_whom(config: Config, host: str, says: list[str], not_said: list[str]) -> None:
     said = greeting(config, f"http://{host}:8080")

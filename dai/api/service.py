@@ -25,7 +25,7 @@ from dai.api.work import Work
 from dai.api.workers.admission import SharedAdmission
 from dai.api.workers.member import HOME, Member
 from dai.api.workers.table import SharedTally
-from dai.config import Config
+from dai.config import Config, PolicyConfig
 from dai.drivers.connections.interrupts import stuck
 from dai.drivers.tables import TableInfo
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
@@ -35,7 +35,7 @@ from dai.replicas.registration import Registration
 from dai.replicas.replicas import Replicas
 from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
-from dai.security.policies import policy_for
+from dai.security.policies import ANYBODY, policy_for
 from dai.security.standing import now
 from dai.service.contexts.contexts import Contexts
 from dai.service.feeds import Feeds
@@ -158,7 +158,9 @@ class Service:
         seen = member.table.seen if member is not None else None
         self.identification = Identification(config.identity, self._token, seen)
         self.replicas: Replicas | None = None
-        policy = policy_for("replicas", config.replicas.policy, bool(config.identity.methods))
+        # where nobody is identified, services tell their catalogs what they have as they always did
+        catalog = None if config.identity.methods else PolicyConfig(write=ANYBODY)
+        policy = policy_for("replicas", config.replicas.policy or catalog)
         if config.replicas.policy is None or config.replicas.policy.load is None:
             # an index that anybody could tell names would lead others astray
             policy = dataclasses.replace(policy, load=policy.write)
@@ -166,7 +168,7 @@ class Service:
         if config.replicas.catalog is not None:
             self.replicas = Replicas(config.replicas, self.scratch, config.registry)
         self.registry: Registry | None = None
-        self.registry_policy = policy_for("registry", config.registry.policy, bool(config.identity.methods))
+        self.registry_policy = policy_for("registry", config.registry.policy or catalog)
         self.registry_queries = Queries(config.registry)
         self.registry_followers: Counter[str] = Counter()
         """By caller."""

@@ -40,6 +40,11 @@ def add(commands: Any) -> None:
     serve.add_argument(
         "--self-signed", action="store_true", help="TLS with a certificate that the service makes for itself: to try it"
     )
+    serve.add_argument(
+        "--write",
+        action="store_true",
+        help="callers may change data, where a resource has no policy that says otherwise (default: they only read)",
+    )
     serve.set_defaults(run=run_serve)
 
     check = commands.add_parser("check-config", help="read the configuration, connect to everything, and report")
@@ -93,8 +98,14 @@ def run_serve(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name) for name in ("host", "port", "workers") if getattr(arguments, name) is not None
     }
     from dai.api.server.serve import serve
+    from dai.config import PolicyConfig
+    from dai.security.policies import ANYBODY
 
     chosen = replace(loaded, service=replace(loaded.service, **overrides))
+    if arguments.write:
+        if chosen.policy is not None:
+            raise UsageError("--write and [policy] exclude each other.", hint="Say in [policy] who may write.")
+        chosen = replace(chosen, policy=PolicyConfig(write=ANYBODY))
     signed = _self_signed(chosen) if arguments.self_signed else None
     if signed is not None:
         chosen = replace(chosen, service=replace(chosen.service, tls=signed.tls))
@@ -125,6 +136,8 @@ def _self_signed(config: Config) -> SelfSigned:
 
 def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
     """Where everything is, and a first command to try."""
+    from dai.config import PolicyConfig
+
     if not config.service.loopback:
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     names = [*config.resources, *config.federations]
@@ -140,6 +153,10 @@ def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
         ]
     if names:
         lines += ["Try:", f"  dai resources {names[0]} --server {url}", f'  dai query {url}/{names[0]} "select 1"']
+        if config.resources and not any(
+            (each.policy or config.policy or PolicyConfig()).write for each in config.resources.values()
+        ):
+            lines.append("Callers only read. With --write, or by a policy, they may change data.")
     else:
         lines.append("It serves nothing yet: add [resources.NAME] with a url to the configuration.")
     if config.service.loopback:

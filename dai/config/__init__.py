@@ -30,6 +30,7 @@ from dai.config.replicas import PublishedTable, ReplicasConfig
 from dai.config.replicas import replicas as _replicas
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
 from dai.config.resources import federation as _federation
+from dai.config.resources import policy_of
 from dai.config.resources import resource as _resource
 from dai.config.resources import role as _role
 from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
@@ -65,6 +66,8 @@ class Config:
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
     registry: RegistryConfig = field(default_factory=RegistryConfig)
+    policy: PolicyConfig | None = None
+    """Of resources and federations that have none of their own."""
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
     roles: Mapping[str, RoleConfig] = field(default_factory=dict)
@@ -115,6 +118,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
     asks = service.tls is not None and service.tls.client_ca is not None
     identity = _identity(dict(merged.get("identity", {})), base, environment, asks)
+    policy = policy_of(merged, "", base)
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
     telemetry = _telemetry(dict(merged["telemetry"]), base, environment) if "telemetry" in merged else None
     if audit.opentelemetry and telemetry is None:
@@ -165,6 +169,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         delivery=delivery,
         replicas=replicas,
         registry=registry,
+        policy=policy,
         resources=resources,
         federations=federations,
         roles=roles,

@@ -126,10 +126,10 @@ def role(name: str, value: dict[str, Any], base: Path, service: ServiceConfig, i
 
 
 def policy_of(value: Mapping[str, Any], where: str, base: Path) -> PolicyConfig | None:
-    """The section ``policy`` in another; None where there is none."""
+    """The section ``policy`` in another, or in none (``where`` is empty); None where there is none."""
     if "policy" not in value:
         return None
-    where = f"{where}.policy"
+    where = f"{where}.policy" if where else "policy"
     if not isinstance(value["policy"], dict):
         raise ConfigurationError(f"[{where}] must be a section.")
     policy: PolicyConfig = section(PolicyConfig, where, value["policy"], base)

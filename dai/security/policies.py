@@ -72,7 +72,8 @@ class Policy:
             raise DeniedError(
                 f"{repr(caller.name) if caller.name else 'An anonymous caller'} may not {what} the resource "
                 f"{self.name!r}.",
-                hint=f"Ask who runs the service to grant it (policy.{work} of the resource).",
+                hint=f"Ask who runs the service to grant it (policy.{work} of the resource"
+                + ("; for those without a policy: dai serve --write)." if work == "write" else ")."),
                 **extra,
             )
 
@@ -98,18 +99,16 @@ class Policy:
 
 def _work(activity: Activity, loads: bool) -> str | None:
     """What kind of work the activity is besides reading."""
-    if loads and activity.element == "sqlBulkLoadRowSet":
-        return "load"
+    if loads and activity.role != ANY:  # whatever else would change data, a federation refuses: it only reads
+        return "load" if activity.element == "sqlBulkLoadRowSet" else None
     if activity.role != ANY or activity.element in _WRITING:
         return "write" if activity.changes else None
     return "deliver" if activity.element.startswith("deliver") and activity.element != "deliverToResponse" else None
 
 
-def policy_for(name: str, config: PolicyConfig | None, identified: bool) -> Policy:
-    """What the configuration says, or, without a policy, what holds then: where callers are ``identified`` everybody
-    reads and nobody writes, and elsewhere everybody does everything."""
-    if config is None:
-        return Policy(name, write=() if identified else ANYBODY)
+def policy_for(name: str, config: PolicyConfig | None) -> Policy:
+    """What the configuration says. Without a policy everybody reads and nobody writes."""
+    config = config or PolicyConfig()
     read = config.read
     load, statistics, deliver = (
         read if each is None else each for each in (config.load, config.statistics, config.deliver)

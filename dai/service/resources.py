@@ -267,11 +267,11 @@ class Resources(Mapping[str, Resource]):
                 user = make_url(each.url).username if each.url is not None else None
                 users = Users(each, each.roles) if each.roles is not None else None
                 driver = _driver(each, users.limits if users is not None else ())
-                self._add(config, each.policy, name, driver, each.kind, each.description, user, users)
+                self._add(config, each.policy or config.policy, name, driver, each.kind, each.description, user, users)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 callers = Callers(partial(self._passed_on, driver)) if driver.passes_callers_on else None
-                self._add(config, federation.policy, name, driver, "federation", callers=callers)
+                self._add(config, federation.policy or config.policy, name, driver, "federation", callers=callers)
             for name, role in config.roles.items():
                 policy = role.policy
                 if policy is None and config.identity.methods:
@@ -308,14 +308,15 @@ class Resources(Mapping[str, Resource]):
     ) -> None:
         for each in policy.activities if policy is not None else ():
             if each not in ACTIVITIES:
+                where = "policy" if policy is config.policy else f"{name}.policy"
                 raise ConfigurationError(
-                    f"{name}.policy.activities: there is no activity {each!r}.", hint=nearest(each, list(ACTIVITIES))
+                    f"{where}.activities: there is no activity {each!r}.", hint=nearest(each, list(ACTIVITIES))
                 )
         self._all[name] = Resource(
             name,
             *described,
             callers=callers,
-            policy=policy_for(name, policy, identified=bool(config.identity.methods)),
+            policy=policy_for(name, policy),
             config=narrowed(config, policy),
         )
 

@@ -67,7 +67,7 @@ def _service(directory: Path, urls: dict[str, str]) -> Iterator[str]:
     log = directory / "service.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dai", "serve", "--config", str(config)], stdout=output, stderr=output
+            [sys.executable, "-m", "dai", "serve", "--write", "--config", str(config)], stdout=output, stderr=output
         )
     base = f"http://127.0.0.1:{port}"
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from dai.api.server.serve import Background, background
 from dai.config import Config, parse
+from tests.processes import WRITABLE
 
 ROWS = 30_000
 DOCUMENT = (
@@ -52,6 +53,11 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def configured(directory: Path, resources: dict[str, Any], **sections: Any) -> Config:
+    """Whoever may read may write, unless callers are identified or a ``policy`` (None: none) says otherwise."""
+    if not sections.get("identity"):
+        sections = WRITABLE | sections
+    if sections.get("policy", {}) is None:
+        del sections["policy"]
     service = {
         "port": 0,
         "state": f"sqlite:///{directory / 'state.db'}",

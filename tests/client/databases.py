@@ -7,6 +7,7 @@ from typing import Any
 
 from dai.api.server.serve import Background, background
 from dai.config import parse
+from tests.processes import WRITABLE
 
 DATABASES = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")
 
@@ -22,6 +23,7 @@ def served(directory: Path, urls: Mapping[str, str], **sections: Any) -> Iterato
         {
             "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
             "resources": {name: {"url": url, "pool_size": 4} for name, url in urls.items()},
+            **WRITABLE,
             **federations,
             **sections,
         },

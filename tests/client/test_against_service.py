@@ -33,7 +33,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.formats import FORMATS
-from tests.processes import until
+from tests.processes import WRITABLE, until
 
 SERIES = "select n, 'row ' || n as name from generate_series(1, ?) n"
 ENDLESS = "select generate_series(1, 100000000) as n, repeat('x', 1000) as filler"
@@ -46,6 +46,7 @@ def service(postgres_module_url: str, tmp_path_factory: pytest.TempPathFactory) 
         {
             "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results"},
             "resources": {"lab": {"url": postgres_module_url, "pool_size": 4}},
+            **WRITABLE,
         },
         directory,
         environment={},
