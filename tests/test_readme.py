@@ -24,14 +24,14 @@ BIN = str(Path(sys.executable).parent)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The newcomer's one-liner: `dai serve` with a bare URL."""
+    """The newcomer's one-liner, `dai serve` with a bare URL; one of the examples writes."""
     directory = tmp_path_factory.mktemp("readme")
     url = f"sqlite:///{directory / 'demo.db'}"
     load(url)
     port = free_port()
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            [f"{BIN}/dai", "serve", url, "--port", str(port)], cwd=directory, stdout=log, stderr=log
+            [f"{BIN}/dai", "serve", url, "--write", "--port", str(port)], cwd=directory, stdout=log, stderr=log
         )
     base = f"http://127.0.0.1:{port}"
     try:
