@@ -2,13 +2,17 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import psycopg
 import pytest
 from lxml import etree
 
 from dai.config import Config, LimitsConfig
 from dai.drivers import DriverOptions
 from dai.drivers.collections.driver import Collections
+from dai.drivers.collections.store import Store
 from dai.drivers.memory import Memory
 from dai.errors import BusyError, CancelledError, DaiError, DatabaseUnavailableError, NotFoundError, RequestError
 from dai.perform.parser import parse
@@ -51,6 +55,29 @@ def resources(operation: str, collection: str = PEOPLE) -> str:
         f'<xmlResourceManagement name="m"><collection>{collection}</collection>{operation}<outputStream name="e"/>'
         "</xmlResourceManagement>"
     )
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_many_may_use_a_new_database_first(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
+    """As the workers of a service do: each has a pool of its own."""
+    for number in range(6):
+        url = f"sqlite:///{tmp_path}/{number}.db"
+        if database == "postgres":
+            url = request.getfixturevalue("postgres_url")
+            with psycopg.connect(url) as connection:
+                connection.execute("drop table if exists dai_xml_documents, dai_xml_collections")
+        stores = [Store(url, DriverOptions()) for _ in range(6)]
+        ready = threading.Barrier(len(stores))
+
+        def first(store: Store, ready: threading.Barrier = ready) -> list[str]:
+            ready.wait()
+            with store.transaction(Cancellation()) as transaction:
+                return transaction.collections(transaction.collection(""))
+
+        with ThreadPoolExecutor(len(stores)) as threads:
+            assert list(threads.map(first, stores)) == [[]] * len(stores)
+        for store in stores:
+            store.close()
 
 
 def outcome(body: str, driver: Collections, config: Config = Config()) -> str:

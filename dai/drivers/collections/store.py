@@ -44,6 +44,9 @@ _CHUNK_ROWS = 1000
 _LOG_BYTES = 64 << 20
 _MOST_NAME = 255
 _LOCK_SECONDS = 0.05
+_RETRY_SECONDS = 0.01
+_MAKING = 0x6461695F786D  # "dai_xm"
+"""The advisory lock of PostgreSQL under which one process makes the tables."""
 _LOCK_TIMEOUT = "55P03"  # PostgreSQL, appendix A: lock_not_available
 _BUSY = "Another request changes these XML collections."
 
@@ -152,10 +155,14 @@ class Store:
             else:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             return
+        self._locking(connection, "BEGIN IMMEDIATE" if write else "BEGIN", cancellation)
+
+    def _locking(self, connection: sa.Connection, statement: str, cancellation: Cancellation) -> None:
+        """Runs a statement of SQLite that locks the file, when nobody else does."""
         end = time.monotonic() + self._options.pool_wait
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+                connection.exec_driver_sql(statement)
                 return
             except sa.exc.OperationalError as error:
                 cancellation.check()
@@ -163,6 +170,7 @@ class Store:
                     raise
                 if time.monotonic() > end:
                     raise BusyError(_BUSY) from error
+            time.sleep(_RETRY_SECONDS)
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -184,19 +192,18 @@ class Store:
                 Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
                 make_private(self._url.database)
             with self._engine.connect() as connection:
+                # one process after the other: all workers of a service may begin at once
                 if self._sqlite:
-                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            try:
-                self._create()
-            except SQLAlchemyError:  # another process makes the same tables at this moment: look again
-                self._create()
+                    self._locking(connection, "PRAGMA journal_mode=WAL", Cancellation())
+                    connection.commit()
+                    self._locking(connection, "BEGIN IMMEDIATE", Cancellation())
+                else:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+                _metadata.create_all(connection)
+                if connection.execute(sa.select(_collections.c.id).where(_collections.c.path == "")).first() is None:
+                    connection.execute(_collections.insert().values(path=""))
+                connection.commit()
             self._ready = True
-
-    def _create(self) -> None:
-        with self._engine.begin() as connection:
-            _metadata.create_all(connection)
-            if connection.execute(sa.select(_collections.c.id).where(_collections.c.path == "")).first() is None:
-                connection.execute(_collections.insert().values(path=""))
 
 
 class Transaction:
