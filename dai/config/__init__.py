@@ -28,9 +28,8 @@ from dai.config.registry import RegistryConfig
 from dai.config.registry import registry as _registry
 from dai.config.replicas import PublishedTable, ReplicasConfig
 from dai.config.replicas import replicas as _replicas
-from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
+from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig, policy_of
 from dai.config.resources import federation as _federation
-from dai.config.resources import policy_of
 from dai.config.resources import resource as _resource
 from dai.config.resources import role as _role
 from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
