@@ -354,7 +354,13 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
     good.write_text('[resources.book]\nurl = "sqlite:///book.db"\n')
     (tmp_path / "book.db").touch()
     assert main(["check-config", str(good)]) == OK
-    assert "book: SQLite" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "book: SQLite" in out
+    assert "book: may be read by *, anonymous; written by nobody\n" in out
+    granted = tmp_path / "granted.toml"
+    granted.write_text(good.read_text() + '[policy]\nread = ["group:lab"]\nwrite = ["alice", "bob"]\n')
+    assert main(["check-config", str(granted)]) == OK
+    assert "book: may be read by group:lab; written by alice, bob\n" in capsys.readouterr().out
     bad = tmp_path / "bad.toml"
     bad.write_text('[resources.lab]\nurl = "postgresql://127.0.0.1:1/lab"\nconnect_wait = 0.5\npool_wait = 0.5\n')
     assert main(["check-config", str(bad)]) == FAILED

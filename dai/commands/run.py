@@ -195,6 +195,8 @@ def run_check(arguments: argparse.Namespace) -> int:
                         if url is not None:
                             error.hint = f"Check its url in {arguments.file}: {address(url)}."
                         print(f"  {who}: " + str(error).replace("\n", "\n    "))
+            read, write = (", ".join(who) or "nobody" for who in (resource.policy.read, resource.policy.write))
+            print(f"  {name}: may be read by {read}; written by {write if resource.kind != 'federation' else 'nobody'}")
             if resource.users is not None and not resource.users.map.users:
                 failed += 1
                 print(f"  {name}: its role map has no entry for it, so nobody may ask it.")
