@@ -94,7 +94,7 @@ class Result(CursorResult[Any]):
 
     def _paused(self, rows: Any) -> Any:
         if self.context.pause is not None:
-            self.context.pause.enter_context(uncollected())
+            self.context.pause.enter_context(uncollected(len(rows)))
         return rows
 
 
