@@ -23,6 +23,7 @@ from sqlalchemy.dialects import postgresql
 
 from dai import dbapi
 from dai.api.server.serve import Background, background
+from dai.client.sqlalchemy.databases import DIALECTS
 from dai.client.sqlalchemy.served import address
 from dai.client.testing import ScriptedServer
 from dai.config import parse
@@ -340,6 +341,26 @@ def test_urls_of_federations_that_are_wrong(url: str, says: str) -> None:
         sa.create_engine(url)
     assert says in str(caught.value)
     assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("database", "kind", "ready", "other"),
+    [
+        ("postgresql", sa.Numeric(12, 2), pa.decimal128(12, 2), pa.float64()),
+        ("postgresql", sa.Float(), pa.float64(), pa.decimal128(12, 2)),
+        ("mariadb", sa.DateTime(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        ("sqlite", sa.Date(), pa.date32(), pa.string()),
+        ("sqlite", sa.Time(), pa.time64("us"), pa.string()),
+        ("sqlite", sa.DateTime(), pa.timestamp("us"), pa.string()),
+    ],
+    ids=str,
+)
+def test_no_value_is_touched_that_is_what_it_should_be(database: str, kind: Any, ready: Any, other: Any) -> None:
+    """A function for each value takes longer than the rest of its way into a row."""
+    dialect = DIALECTS[database]()
+    assert kind._cached_result_processor(dialect, ready) is None
+    assert kind._cached_result_processor(dialect, other) is not None
+    assert kind._cached_result_processor(dialect, None) is not None
 
 
 def test_many_rows_without_passes_of_the_garbage_collector(engine: Engine) -> None:

@@ -8,11 +8,17 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.dialects.sqlite import base as sqlite
 
 Process = Callable[[Any], Any]
+
+
+def _is(coltype: Any, fits: Callable[[pa.DataType], bool]) -> bool:
+    """Whether the column of a result, whose Arrow type the DB-API says, has the wanted values already."""
+    return isinstance(coltype, pa.DataType) and fits(coltype)
 
 
 class Numbers:
@@ -24,7 +30,9 @@ class Numbers:
     def bind_processor(self, dialect: Any) -> None:
         return None
 
-    def result_processor(self, dialect: Any, coltype: Any) -> Process:
+    def result_processor(self, dialect: Any, coltype: Any) -> Process | None:
+        if _is(coltype, pa.types.is_decimal if self.asdecimal else pa.types.is_floating):
+            return None
         if not self.asdecimal:
             return lambda value: None if value is None else float(value)
         digits = f".{self._effective_decimal_return_scale}f"
@@ -59,9 +67,9 @@ class Uuid(types.Uuid):  # type: ignore[type-arg]
         return super().result_processor(dialect, coltype)
 
 
-def _passing(process: Process | None, *known: type) -> Process | None:
-    """``process`` for what is not one of the ``known`` types already."""
-    if process is None:
+def _passing(process: Process | None, ready: bool, *known: type) -> Process | None:
+    """``process`` for what is not one of the ``known`` types already; none where the whole column is ``ready``."""
+    if process is None or ready:
         return None
     return lambda value: value if value is None or isinstance(value, known) else process(value)
 
@@ -70,24 +78,26 @@ class SQLiteDate(sqlite.DATE):
     """A column that says its type comes as dates, what is computed as text."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
-        return _passing(super().result_processor(dialect, coltype), datetime.date)
+        return _passing(super().result_processor(dialect, coltype), _is(coltype, pa.types.is_date), datetime.date)
 
 
 class SQLiteTime(sqlite.TIME):
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
-        return _passing(super().result_processor(dialect, coltype), datetime.time)
+        return _passing(super().result_processor(dialect, coltype), _is(coltype, pa.types.is_time), datetime.time)
 
 
 class SQLiteDateTime(sqlite.DATETIME):
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
-        return _passing(super().result_processor(dialect, coltype), datetime.datetime)
+        return _passing(
+            super().result_processor(dialect, coltype), _is(coltype, pa.types.is_timestamp), datetime.datetime
+        )
 
 
 class MySQLDateTime(types.DateTime):
     """TIMESTAMP of MariaDB is a moment in UTC, whatever the session's zone was."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Any:
-        if self.timezone:
+        if self.timezone or (_is(coltype, pa.types.is_timestamp) and coltype.tz is None):
             return None
         return lambda value: None if value is None else value.replace(tzinfo=None)
 
