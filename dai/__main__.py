@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         commands = parser()
     except ConfigurationError as error:  # a profile that DAI_PROFILE names, and nobody has
-        return _told("dai", error, USAGE)
+        return _ended("dai", error, USAGE)
     return carried_out(commands, argv)
 
 
@@ -81,9 +81,9 @@ def _run(name: str, arguments: argparse.Namespace) -> int:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except (UsageError, ConfigurationError, MissingDependencyError) as error:
-        return _told(name, error, USAGE)
+        return _ended(name, error, USAGE)
     except DaiError as error:
-        return _told(name, error, FAILED)
+        return _ended(name, error, FAILED)
     except KeyboardInterrupt as error:
         print(f"{name}: {str(error) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
@@ -93,11 +93,11 @@ def _run(name: str, arguments: argparse.Namespace) -> int:
         return FAILED
     except OSError as error:
         # A file of the caller's: their own path may be named.
-        return _told(name, OSError(f"{error.filename}: {error.strerror}.") if error.filename else error, FAILED)
+        return _ended(name, OSError(f"{error.filename}: {error.strerror}.") if error.filename else error, FAILED)
     return code
 
 
-def _told(name: str, error: Exception, code: int) -> int:
+def _ended(name: str, error: Exception, code: int) -> int:
     first, *rest = str(error).split("\n")
     print("\n".join([f"{name}: {first}", *(f"     {line}" for line in rest)]), file=sys.stderr)
     return code

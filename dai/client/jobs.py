@@ -134,7 +134,7 @@ class Job(Tabular):
         if self.refresh().finished:
             yield self
             return
-        headers, before, told = {"Accept": status.SEQUENCE}, None, ""
+        headers, before, phase = {"Accept": status.SEQUENCE}, None, ""
         while True:  # the service has a client come again after a while
             began = time.monotonic()
             reply = self._transport.send("GET", f"{self._path}?every={every}", headers=headers)
@@ -142,10 +142,10 @@ class Job(Tabular):
                 for item in status.items(iter(reply.body.read1, b"")):
                     if item != before:
                         before = item
-                        told = self._changed(item).phase
+                        phase = self._changed(item).phase
                         yield self
             if self.phase in FINISHED:
-                if told not in FINISHED:  # by what was done with this object meanwhile
+                if phase not in FINISHED:  # by what was done with this object meanwhile
                     yield self
                 return
             if time.monotonic() - began < AGAIN_SECONDS:  # the service stops

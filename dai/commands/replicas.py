@@ -162,7 +162,7 @@ def run_query(arguments: argparse.Namespace) -> int:
 def run_rename(arguments: argparse.Namespace) -> int:
     of = "target" if arguments.target else "logical"
     names = [{"from": arguments.before, "to": arguments.after}]
-    return _told(_server(arguments).ask("POST", "/names/rename", {"of": of, "names": names}))
+    return _printed(_server(arguments).ask("POST", "/names/rename", {"of": of, "names": names}))
 
 
 def run_attribute(arguments: argparse.Namespace) -> int:
@@ -171,7 +171,7 @@ def run_attribute(arguments: argparse.Namespace) -> int:
         removed = {"values": [{"of": of, "key": arguments.key, "name": arguments.name}]}
         if arguments.name is None or arguments.value is not None:
             raise UsageError("`dai replicas attribute --remove` takes a name and an attribute.")
-        return _told(server.ask("POST", "/values/delete", removed))
+        return _printed(server.ask("POST", "/values/delete", removed))
     if arguments.value is None:
         asked = {"of": of, "key": arguments.key} | ({"name": arguments.name} if arguments.name else {})
         rows = [
@@ -184,7 +184,7 @@ def run_attribute(arguments: argparse.Namespace) -> int:
     value = {
         "of": of, "key": arguments.key, "name": arguments.name, "type": arguments.type, "value": arguments.value,
     }  # fmt: skip
-    return _told(server.ask("POST", "/values", {"values": [value]}, mode="put"))
+    return _printed(server.ask("POST", "/values", {"values": [value]}, mode="put"))
 
 
 def _of(arguments: argparse.Namespace) -> str:
@@ -216,10 +216,10 @@ def run_search(arguments: argparse.Namespace) -> int:
 
 def run_undefine(arguments: argparse.Namespace) -> int:
     asked = {"of": _of(arguments), "name": arguments.name, "clear": "true" if arguments.clear else "false"}
-    return _told(_server(arguments).ask("DELETE", "/attributes", **asked))
+    return _printed(_server(arguments).ask("DELETE", "/attributes", **asked))
 
 
-def _told(answer: Any) -> int:
+def _printed(answer: Any) -> int:
     for each in answer["refused"]:
         print(each["reason"], file=sys.stderr)
     return FAILED if answer["refused"] else OK

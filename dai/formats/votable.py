@@ -131,16 +131,16 @@ def _canonical(field: pa.Field) -> pa.Field:
 
 
 def _field(field: pa.Field) -> str:
-    told = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
+    meaning = {key.decode(): value.decode(errors="replace") for key, value in (field.metadata or {}).items()}
     kind = _datatype(field)
     attributes = {"name": field.name, "datatype": kind}
     if kind == "unicodeChar":
         attributes["arraysize"] = "*"
         if types.is_timestamp(field.type) or types.is_date(field.type):
             attributes["xtype"] = "timestamp"
-    attributes |= {name: told[name] for name in ("unit", "ucd", "utype") if told.get(name)}
+    attributes |= {name: meaning[name] for name in ("unit", "ucd", "utype") if meaning.get(name)}
     written = " ".join(f"{name}={quoteattr(legal(value))}" for name, value in attributes.items())
-    if about := told.get("description"):
+    if about := meaning.get("description"):
         return f"<FIELD {written}><DESCRIPTION>{escape(legal(about))}</DESCRIPTION></FIELD>\n"
     return f"<FIELD {written}/>\n"
 
@@ -277,9 +277,9 @@ class _Reader:
             raise DataError(f"The VOTable has its values as {tag}.", hint="Write it with TABLEDATA.")
         if tag == "FIELD":
             kind, single = attributes.get("datatype", ""), attributes.get("arraysize") in (None, "1")
-            told = {key: attributes[key] for key in ("unit", "ucd", "utype") if attributes.get(key)}
+            meaning = {key: attributes[key] for key in ("unit", "ucd", "utype") if attributes.get(key)}
             type_ = _READ.get(kind, pa.string()) if single else pa.string()
-            self.fields.append(pa.field(attributes.get("name", ""), type_, metadata=told or None))
+            self.fields.append(pa.field(attributes.get("name", ""), type_, metadata=meaning or None))
         elif tag == "TR":
             self._rows.append([])
         elif tag == "TD":

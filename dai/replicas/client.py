@@ -67,13 +67,13 @@ def schema_digest(table: TableInfo) -> str:
 @dataclass(frozen=True)
 class Locations:
     """What a replica service knows of some names: the targets of each, and the attributes of logical names and of
-    targets. Where several were asked: ``told``, which told of a target; ``faults``, by name those that did not answer,
-    with the reason."""
+    targets. Where several were asked: ``told_by``, which told of a target; ``faults``, by name those that did not
+    answer, with the reason."""
 
     targets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     logical: Mapping[str, Attributes] = field(default_factory=dict)
     attributes: Mapping[str, Attributes] = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
+    told_by: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

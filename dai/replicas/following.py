@@ -126,7 +126,7 @@ def _together(answers: Mapping[str, _Said], asked: Mapping[str, Sequence[str]]) 
     targets: dict[str, list[str]] = {}
     logical: dict[str, Attributes] = {}
     attributes: dict[str, Attributes] = {}
-    told: dict[str, str] = {}
+    told_by: dict[str, str] = {}
     faults: dict[str, dict[str, str]] = {}
     for url, said in answers.items():
         for name in asked[url] if said.why else ():
@@ -139,8 +139,8 @@ def _together(answers: Mapping[str, _Said], asked: Mapping[str, Sequence[str]]) 
             for target in there:
                 new, old = locations.attributes.get(target, {}), attributes.get(target)
                 if old is None or _ends(new) > _ends(old):
-                    attributes[target], told[target] = new, url
-    return Locations(targets, logical, attributes, told, faults)
+                    attributes[target], told_by[target] = new, url
+    return Locations(targets, logical, attributes, told_by, faults)
 
 
 def _ends(attributes: Attributes) -> float:

@@ -25,7 +25,7 @@ from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.index import ReplicaIndex, Update
 from dai.replicas.members import Members
-from dai.replicas.updates import Told, Updates
+from dai.replicas.updates import Receiver, Updates
 
 log = logging.getLogger("dai.replicas")
 
@@ -65,14 +65,14 @@ class Replicas:
             members = None
             if settings.index_publishers and registry is not None:
                 members = Members(registry, settings)
-            self._updates = Updates(self.catalog, settings, settings.url or "local", self.told, members)
+            self._updates = Updates(self.catalog, settings, settings.url or "local", self.receiver, members)
             opened.pop_all()
 
     def tells(self, url: str) -> bool:
         """Whether an index at the URL can be told: one by HTTP, or this server's own."""
         return url == self.settings.url or url.startswith(("http://", "https://"))
 
-    def told(self, url: str) -> Told:
+    def receiver(self, url: str) -> Receiver:
         """How the index at the URL is told; this server's own at any that is not of HTTP."""
         if urlsplit(url).scheme not in ("http", "https") or url == self.settings.url:
             return Local(self.index)
@@ -168,7 +168,7 @@ class Replicas:
         """The indexes above are told what this one was. One that cannot be reached is told again by the next update."""
         for url in self.settings.parents:
             try:
-                parent = self.told(url)
+                parent = self.receiver(url)
                 if isinstance(parent, Remote):
                     tell(parent)
             except DaiError as error:

@@ -36,8 +36,8 @@ MOST_CHANGES = 100_000
 AT_ONCE = 8
 
 
-class Told(Protocol):
-    """How an index is told. Each raises DaiError where it was not."""
+class Receiver(Protocol):
+    """How an index is receiver. Each raises DaiError where it was not."""
 
     def names(self, url: str, expected: int, portions: Iterable[Sequence[str]], seconds: float) -> None: ...
 
@@ -83,10 +83,10 @@ class Updates:
         catalog: Catalog,
         settings: ReplicasConfig,
         url: str,
-        told: Callable[[str], Told],
+        receiver: Callable[[str], Receiver],
         members: Members | None = None,
     ) -> None:
-        self._catalog, self._settings, self._url, self._told = catalog, settings, url, told
+        self._catalog, self._settings, self._url, self._receiver = catalog, settings, url, receiver
         self._members = members
         self._changes = Changes()
         self._count = 0
@@ -163,17 +163,17 @@ class Updates:
         return pause
 
     def _tell(self, changes: Changes | None, index: Index) -> None:
-        told, lasting = self._told(index.url), LASTING * self._settings.update_seconds
+        receiver, lasting = self._receiver(index.url), LASTING * self._settings.update_seconds
         try:
             fits = fitting(index.pattern)
             if self._due.get(index, 0.0) <= time.monotonic():
-                self._all(told, index, fits, lasting)
+                self._all(receiver, index, fits, lasting)
             elif changes is not None:
                 added = [each for each in changes.added if fits(each)]
                 removed = [each for each in changes.removed if fits(each)]
                 # a name cannot be taken out of a filter: the index is wrong of it until it is sent the next
-                if (added or removed) and not told.changes(self._url, added, removed, lasting):
-                    self._all(told, index, fits, lasting)
+                if (added or removed) and not receiver.changes(self._url, added, removed, lasting):
+                    self._all(receiver, index, fits, lasting)
             else:
                 return
             self._sent[index.url] = time.time()
@@ -182,26 +182,26 @@ class Updates:
             self._due.pop(index, None)
             log.warning("an index was not told", extra={"index": index.url, "detail": str(error)})
 
-    def _all(self, told: Told, index: Index, fits: Callable[[str], object], lasting: float) -> None:
+    def _all(self, receiver: Receiver, index: Index, fits: Callable[[str], object], lasting: float) -> None:
         expected = self._catalog.counts()["logical"]
         portions: Iterable[Sequence[str]] = self._catalog.logical_names()
         if index.pattern:
             portions = ([each for each in names if fits(each)] for names in portions)
         if index.flags & FILTERED:
-            told.filter(self._url, Filter.of((arrow(each) for each in portions), expected), lasting)
+            receiver.filter(self._url, Filter.of((arrow(each) for each in portions), expected), lasting)
         else:
-            told.names(self._url, expected, portions, lasting)
+            receiver.names(self._url, expected, portions, lasting)
         self._due[index] = time.monotonic() + self._settings.update_seconds
 
     def close(self) -> None:
-        """The indexes forget the catalog, as far as they can be told."""
+        """The indexes forget the catalog, as far as they can be receiver."""
         with self._condition:
             self._closed = True
             self._condition.notify()
         self._thread.join()
         for url in list(self._sent):
             try:
-                self._told(url).withdraw(self._url)
+                self._receiver(url).withdraw(self._url)
             except DaiError as error:
                 log.info("an index was not told of the end", extra={"index": url, "error": error.code})
         self._pool.shutdown()

@@ -67,12 +67,12 @@ class Quotas:
             return
         with self._lock:
             self._begin_day()
-            day, told, self._new = self._day, self._new, {}
+            day, unshared, self._new = self._day, self._new, {}
         try:
-            total = self._store.sent(day, told)
+            total = self._store.sent(day, unshared)
         except BaseException:
             with self._lock:
-                for name, size in told.items():
+                for name, size in unshared.items():
                     self._new[name] = self._new.get(name, 0) + size
             raise
         with self._lock:

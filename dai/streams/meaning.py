@@ -32,8 +32,8 @@ class Meaning:
         """What such metadata say."""
         if not metadata:
             return NOTHING
-        told = {name: metadata.get(name.encode(), b"").decode(errors="replace") for name in MEANINGS}
-        return cls(**{name: value or None for name, value in told.items()})
+        values = {name: metadata.get(name.encode(), b"").decode(errors="replace") for name in MEANINGS}
+        return cls(**{name: value or None for name, value in values.items()})
 
     def or_else(self, other: Meaning) -> Meaning:
         """With what only the other one says."""

@@ -206,7 +206,7 @@ class _Run:
         fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
         if fragment:
             fields = [
-                each.with_type(pa.string() if form else each.type).with_metadata(_told(each, type, form))
+                each.with_type(pa.string() if form else each.type).with_metadata(_metadata(each, type, form))
                 for each, type, form in zip(fields, types, forms, strict=True)
             ]
         schema = pa.schema(fields)
@@ -339,7 +339,7 @@ def _arriving(column: str, type: str, form: str | None) -> str:
     return arrival(type).format(value) if form is None else f"CAST(to_json(CAST({value} AS {form})) AS VARCHAR)"
 
 
-def _told(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
+def _metadata(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
     """Metadata of a fragment's column, for ``leaves.restored``."""
     carried = {} if form is None else {CARRIED: form.encode()}
     return {**column.metadata, TYPE: type.encode(), **carried}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dqp.execution.execution")
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
-Told = tuple[str, str, str]
+PartKey = tuple[str, str, str]
 END_SECONDS = 30.0
 """How long the end of a query waits for a thread: as long as a driver may take to cancel its statement."""
 
@@ -77,14 +77,14 @@ class Measurement:
     held: float = 0.0
     profile: Mapping[str, Any] | None = None
     """What the engine says of its operators."""
-    parts: Mapping[Told, Measurement] = field(default_factory=dict)
+    parts: Mapping[PartKey, Measurement] = field(default_factory=dict)
 
 
 _FIGURES = tuple(each.name for each in fields(Measurement) if each.name not in ("key", "attempt", "parts"))
 
 
 def figures_of(measurement: Measurement) -> dict[str, Any]:
-    """For JSON: what ``Measure.told`` takes."""
+    """For JSON: what ``Measure.add`` takes."""
     return {name: getattr(measurement, name) for name in _FIGURES}
 
 
@@ -95,13 +95,13 @@ class Measure:
         self._of = measurement
         self._lock = threading.Lock()
         self._begin = time.perf_counter()
-        self._told: dict[Told, Measurement] = {}
+        self._parts: dict[PartKey, Measurement] = {}
 
     @property
     def now(self) -> Measurement:
         with self._lock:
             now = copy(self._of)
-            now.parts = dict(self._told)
+            now.parts = dict(self._parts)
         if now.state in ("waiting", "running") and not now.parts:
             now.seconds = time.perf_counter() - self._begin
         return now
@@ -124,14 +124,14 @@ class Measure:
         with self._lock:
             self._of.spooled += size
 
-    def told(self, part: Told, figures: Mapping[str, Any]) -> None:
+    def add(self, part: PartKey, figures: Mapping[str, Any]) -> None:
         """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up, of
         times the longest counts."""
         measurement = Measurement(part, **{name: figures[name] for name in _FIGURES})
         measurement.statements = tuple(measurement.statements)
         with self._lock:
-            self._told[part] = measurement
-            parts = list(self._told.values())
+            self._parts[part] = measurement
+            parts = list(self._parts.values())
             for name in ("rows", "bytes", "batches", "spooled"):
                 setattr(self._of, name, sum(getattr(each, name) for each in parts))
             for name in ("seconds", "waiting", "held"):

@@ -28,9 +28,9 @@ class Outdating:
         """From now on a sample that contradicts fails the execution with OutdatedError."""
         self._begun(execution)
         for each in self._late:
-            each.add_done_callback(partial(self._told, execution))
+            each.add_done_callback(partial(self._learned, execution))
 
-    def _told(self, execution: Execution, contradicts: Future[bool]) -> None:
+    def _learned(self, execution: Execution, contradicts: Future[bool]) -> None:
         with self._lock:
             if self._over or not contradicts.result():
                 return

@@ -40,7 +40,7 @@ def operators_of(
     for each in profile.get("operator", ()):
         below = tuple(operators_of({"operator": each.get("children", ())}, arrived))
         kind = _kind(each)
-        said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in SHOWN}
+        said = {name: _text(value) for name, value in (each.get("extra_info") or {}).items() if name in SHOWN}
         plain = kind == "Projection" and _PLAIN.fullmatch(said.get("Projections", ""))
         if len(below) == 1 and (plain or kind == "Result collector"):
             yield below[0]
@@ -56,7 +56,7 @@ def operators_of(
         )
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else " ".join(str(value).split())
 
 

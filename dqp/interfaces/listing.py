@@ -65,10 +65,10 @@ class Listing(Tabular):
             [_name(each), _count(each), ", ".join(map(_with_unit, _columns(each))), each["comment"] or ""]
             for each in self._table.to_pylist()
         ]
-        told = lines(["table", "rows", "columns", "comment"], rows, right=[1]) if rows else ["<no tables>"]
-        return "\n".join([*told, *self._told()])
+        table = lines(["table", "rows", "columns", "comment"], rows, right=[1]) if rows else ["<no tables>"]
+        return "\n".join([*table, *self._notes()])
 
-    def _told(self) -> list[str]:
+    def _notes(self) -> list[str]:
         return [f"{name}: {why}" for name, why in self._problems.items()]
 
     def _repr_html_(self) -> str:
@@ -77,7 +77,7 @@ class Listing(Tabular):
         count = len(self)
         note = f"{count:,} table{'' if count == 1 else 's'}"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>" + "".join(
-            f"<pre>{html.escape(each)}</pre>" for each in self._told()
+            f"<pre>{html.escape(each)}</pre>" for each in self._notes()
         )
 
 

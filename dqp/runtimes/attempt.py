@@ -182,7 +182,7 @@ class Attempt:
                     taken.set()
                     with self._failing():
                         for each in reports:
-                            self._told(evaluator, each)
+                            self._report(evaluator, each)
         except DaiError as error:
             if not self._over:
                 failure = error
@@ -207,13 +207,13 @@ class Attempt:
                 self._cancellation.cancel(error)
             raise
 
-    def _told(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
+    def _report(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
         for name, figures in report["measures"].items():
             key = self._keys.get((report["task"], name))
             if key is not None:
                 where = figures["where"] or evaluator.name
                 part = (evaluator.name, report["task"], name)
-                self._execution.measure(key).told(part, {**figures, "where": where})
+                self._execution.measure(key).add(part, {**figures, "where": where})
         if report["problem"] is not None:
             raise from_problem(report["problem"])
 

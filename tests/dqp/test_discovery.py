@@ -298,16 +298,16 @@ def test_aliases_are_made_of_addresses() -> None:
 def test_a_lease_counts_as_long_as_it_surely_holds() -> None:
     """The registry's clock is told of by answers, whose way takes time; neither clock is that of the day."""
     leases = Leases()
-    leases.clock(sent=10.0, told=1000.0, anew=True)
+    leases.clock(sent=10.0, answered=1000.0, anew=True)
     leases.hold("a", 1005.0)
     leases.hold("b", None)
     assert (leases.ended(14.9), leases.ended(15.0)) == ([], ["a"])
     assert leases.next_end() == 15.0
-    leases.clock(sent=11.0, told=1000.2)  # a faster answer knows it better
+    leases.clock(sent=11.0, answered=1000.2)  # a faster answer knows it better
     assert (leases.ended(15.5), leases.ended(15.8)) == ([], ["a"])
-    leases.clock(sent=12.0, told=1009.0)  # a slow one says nothing
+    leases.clock(sent=12.0, answered=1009.0)  # a slow one says nothing
     assert leases.ended(15.5) == []
-    leases.clock(sent=12.0, told=500.0, anew=True)  # another process of the registry
+    leases.clock(sent=12.0, answered=500.0, anew=True)  # another process of the registry
     leases.hold("a", 505.0)
     assert (leases.ended(16.9), leases.ended(17.0)) == ([], ["a"])
     leases.drop("a")

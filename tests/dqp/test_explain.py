@@ -202,10 +202,10 @@ def test_rows_that_move_between_evaluators() -> None:
         for number, where in enumerate(("one", "two")):
             task = joined.task(number)
             own = {**figures, "rows": 4 + number, "seconds": 2.0, "state": "done"}
-            execution.measure("fragment 3").told((where, task, ""), {**own, "profile": None if number else profile})
+            execution.measure("fragment 3").add((where, task, ""), {**own, "profile": None if number else profile})
             moved = {**figures, "rows": 7, "bytes": 70, "waiting": 0.25}
-            execution.measure(first.exchange).told((where, task, "x1"), moved)
-        execution.measure("fragment 1").told(("one", first.task(0), ""), {**figures, "rows": 14, "profile": profile})
+            execution.measure(first.exchange).add((where, task, "x1"), moved)
+        execution.measure("fragment 1").add(("one", first.task(0), ""), {**figures, "rows": 14, "profile": profile})
         node = node_of(placement, context(), {}, execution)
         beside = fragments_of(placement, execution)
         remarks = list(remarks_of(placement, execution, beside))

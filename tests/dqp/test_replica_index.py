@@ -169,7 +169,7 @@ def test_catalogs_that_are_wrong_are_moved_past(index: Background, tmp_path: Pat
             found = following.find(["t", "no"])
             assert found.targets["t"] == [str(right)]
             assert found.attributes[str(right)]["rows"] == 3
-            assert found.told == {str(right): catalog.url}
+            assert found.told_by == {str(right): catalog.url}
             assert not found.targets.get("no")
             assert set(found.faults["t"]) == {strange.url, "http://127.0.0.1:9"}
             assert following.names(10) == ["t"]

@@ -95,8 +95,8 @@ def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 def _lost_event(feed: Feed, number: int, count: int) -> bytes:
     if not count:
         return b":\n\n"
-    told = orjson.dumps({"from": number, "lost": count})
-    return b"id: %d\nevent: lost\ndata: %s\n\n" % (number + count - 1, told)
+    data = orjson.dumps({"from": number, "lost": count})
+    return b"id: %d\nevent: lost\ndata: %s\n\n" % (number + count - 1, data)
 
 
 class Following(Response):
@@ -136,12 +136,12 @@ class Following(Response):
             if asyncio.get_running_loop().time() >= self._until:
                 raise TruncatedError(f"A feed is followed for {FOLLOWED_SECONDS:g} seconds at a time.")
             retained = self._feed.since(self._number, 1000, PIECE)
-            told = bool(retained.lost or retained.blocks)
-            if told:
+            arrived = bool(retained.lost or retained.blocks)
+            if arrived:
                 await self._sent(send, self._parts(self._number, retained), retained.blocks)
             self._number += retained.lost + len(retained.blocks)
             self._access.rows += sum(each.rows for each in retained.blocks)
-            if retained.ended or not told:
+            if retained.ended or not arrived:
                 return retained.ended
 
     def _parts(self, number: int, retained: Portion) -> Iterator[bytes | memoryview]:

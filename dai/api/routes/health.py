@@ -99,10 +99,10 @@ async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
     checks = dict(zip(parts, outcomes, strict=True))
     resources = [value for name, value in checks.items() if name != "state"]
     ready = checks["state"] == "ok" and (not resources or "ok" in resources)
-    told = {"state": checks["state"]} if service.identification.asks else checks
+    shown = {"state": checks["state"]} if service.identification.asks else checks
     if service.stuck:
-        told["statements"] = "stuck"
-    return JSONAnswer({"status": "ready" if ready else "not ready", "checks": told}, 200 if ready else 503)
+        shown["statements"] = "stuck"
+    return JSONAnswer({"status": "ready" if ready else "not ready", "checks": shown}, 200 if ready else 503)
 
 
 @router.get(

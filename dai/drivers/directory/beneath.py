@@ -57,7 +57,11 @@ class Beneath:
     @contextmanager
     def reading(self, name: str) -> Iterator[int]:
         """A descriptor of a file, and the file stays what it is when its name gets another one."""
-        with self._parent(name) as (directory, last), _told(name), _closed(_regular(directory, last, name)) as file:
+        with (
+            self._parent(name) as (directory, last),
+            _translated(name),
+            _closed(_regular(directory, last, name)) as file,
+        ):
             yield file
 
     @contextmanager
@@ -66,7 +70,7 @@ class Beneath:
         end of the block; nothing changes where the block is left by an exception. ``new``: it may not be there yet."""
         with ExitStack() as stack:
             directory, last = stack.enter_context(self._parent(name))
-            stack.enter_context(_told(name))
+            stack.enter_context(_translated(name))
             try:
                 old: int | None = stack.enter_context(_closed(_regular(directory, last, name)))
             except FileNotFoundError:
@@ -103,9 +107,9 @@ class Beneath:
 
     def move(self, name: str, target: str) -> None:
         """A file or a directory; ``target`` must not be there."""
-        with self._parent(name) as (directory, last), self._parent(target) as (other, new), _told(name):
+        with self._parent(name) as (directory, last), self._parent(target) as (other, new), _translated(name):
             if _kind(directory, last, name) == "file":
-                with _told(target):
+                with _translated(target):
                     os.link(last, new, src_dir_fd=directory, dst_dir_fd=other, follow_symlinks=False)
                 os.unlink(last, dir_fd=directory)
             else:
@@ -116,14 +120,14 @@ class Beneath:
 
     def delete(self, name: str) -> None:
         """A file, or a directory that is empty."""
-        with self._parent(name) as (directory, last), _told(name):
+        with self._parent(name) as (directory, last), _translated(name):
             if _kind(directory, last, name) == "file":
                 os.unlink(last, dir_fd=directory)
             else:
                 os.rmdir(last, dir_fd=directory)
 
     def make_directory(self, name: str) -> None:
-        with self._parent(name) as (directory, last), _told(name):
+        with self._parent(name) as (directory, last), _translated(name):
             os.mkdir(last, dir_fd=directory)
 
     def entries(self, name: str = "") -> Iterator[Entry]:
@@ -197,7 +201,7 @@ def _shown(name: str) -> str:
 
 @contextmanager
 def _opened(directory: int, part: str, name: str) -> Iterator[int]:
-    with _told(name):
+    with _translated(name):
         descriptor = os.open(part, _DIRECTORY, dir_fd=directory)
     with _closed(descriptor):
         yield descriptor
@@ -256,7 +260,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
+def _translated(name: str) -> Iterator[None]:
     """What the operating system says, without a path of the machine."""
     shown = _shown(name)
     try:

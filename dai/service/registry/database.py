@@ -60,7 +60,7 @@ class Change:
     parent: str | None
     audience: Audience
 
-    def told(self) -> dict[str, Any]:
+    def event(self) -> dict[str, Any]:
         """As those read it who follow changes."""
         members = {name: getattr(self, name) for name in self.__slots__ if name != "audience"}
         return {**members, "time": round(self.time, 3)}

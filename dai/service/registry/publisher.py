@@ -36,7 +36,7 @@ RENEWALS = 3
 """In the time of a lease."""
 AGAIN_SECONDS, RETRY_SECONDS = 0.5, 30.0
 """Until what failed is tried again: the first pause, and the longest; each is twice the one before."""
-TOLD_SECONDS = 600.0
+PUBLISH_SECONDS = 600.0
 """After which all is told again that has not changed."""
 PAGE = 1000
 CLOSING_SECONDS = 3.0
@@ -64,7 +64,7 @@ class Publisher:
         self._thread.start()
 
     def _run(self) -> None:
-        told, looked = -TOLD_SECONDS, -self._settings.look_seconds
+        published, looked = -PUBLISH_SECONDS, -self._settings.look_seconds
         pause = AGAIN_SECONDS
         seconds = self._settings.lease_seconds / RENEWALS
         if self._settings.look_seconds < seconds or not self._tells:
@@ -77,14 +77,14 @@ class Publisher:
                     self._client.renew([self._address], self._settings.lease_seconds)
                     well = True
                 else:
-                    well = self._look(again=now - told >= TOLD_SECONDS)
+                    well = self._look(again=now - published >= PUBLISH_SECONDS)
                     if well:
-                        looked, told = now, now if now - told >= TOLD_SECONDS else told
+                        looked, published = now, now if now - published >= PUBLISH_SECONDS else published
                         self._said.clear()
             except NotFoundError as error:
                 if self._entries:
                     # the registry has lost it: it is told again at once
-                    told, looked, self._entries = -TOLD_SECONDS, -self._settings.look_seconds, []
+                    published, looked, self._entries = -PUBLISH_SECONDS, -self._settings.look_seconds, []
                     continue
                 if self._tells:
                     self._say(f"There is no registry: {error}")
@@ -123,8 +123,8 @@ class Publisher:
         for word in MEANINGS if self._columns else ():
             for each in self._client.metadata(MEANING + word):
                 if each["parent"] in self._columns and each["owner"] in believed:
-                    told = float(each["modified"]), str(each["metadata"]["value"])
-                    said[each["parent"], word] = max(told, said.get((each["parent"], word), told))
+                    stated = float(each["modified"]), str(each["metadata"]["value"])
+                    said[each["parent"], word] = max(stated, said.get((each["parent"], word), stated))
         meanings_of: dict[str, dict[str, Meaning]] = {name: {} for name in self._resources}
         for (key, word), (_, value) in said.items():
             resource, column = self._columns[key]

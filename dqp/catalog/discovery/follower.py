@@ -64,7 +64,7 @@ class Follower:
         self._leases = Leases()
         self._all: tuple[Discovered, ...] = ()
         """What fits, whether or not its lease holds."""
-        self._told: tuple[Discovered, ...] = ()
+        self._announced: tuple[Discovered, ...] = ()
         self._next_end = time.monotonic()
         self._believes, self._asking = True, threading.Lock()
         self._begun, self._stopped, self._dirty = threading.Event(), threading.Event(), threading.Event()
@@ -114,8 +114,8 @@ class Follower:
         """With the lock."""
         self._next_end = self._leases.next_end()
         current = tuple(each for each in self._all if self._leases.known(each.service))
-        if current != self._told:
-            self._told = current
+        if current != self._announced:
+            self._announced = current
             self._changed(current)
 
     # --- the feed ---
@@ -144,11 +144,11 @@ class Follower:
         sent = time.monotonic()
         about = self._client.ask("GET", "")
         try:
-            number, told, identified = int(about["number"]), float(about["time"]), bool(about["identified"])
+            number, answered, identified = int(about["number"]), float(about["time"]), bool(about["identified"])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("The address answers, but not as a registry.") from error
         with self._lock:
-            self._leases.clock(sent, told, anew=True)
+            self._leases.clock(sent, answered, anew=True)
         self._believes = bool(self._settings.publishers) or not identified
         if not self._believes:
             self._note({self._settings.url: "The registry knows who publishes; the setting publishers must say whom."})

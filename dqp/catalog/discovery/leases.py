@@ -18,9 +18,9 @@ class Leases:
         self._ahead = math.inf
         self._ends: dict[str, float] = {}
 
-    def clock(self, sent: float, told: float, *, anew: bool = False) -> None:
+    def clock(self, sent: float, answered: float, *, anew: bool = False) -> None:
         """The registry's time in the answer to what was sent then. ``anew``: it may be another process."""
-        ahead = told - sent
+        ahead = answered - sent
         self._ahead = ahead if anew else min(ahead, self._ahead)
 
     def hold(self, key: str, expires: float | None) -> None:

@@ -92,7 +92,7 @@ class Copies:
         self._found: dict[str, Sequence[str]] = {}
         self._logical: dict[str, Attributes] = {}
         self._attributes: dict[str, Attributes] = {}
-        self._told: dict[str, str] = {}
+        self._told_by: dict[str, str] = {}
         self._faults: dict[str, Mapping[str, str]] = {}
         """Of an index: the catalog that told of a target; by name the catalogs that did not answer, and why."""
         self._asked = 0.0
@@ -193,7 +193,7 @@ class Copies:
             self._found = dict(list(names.items())[-MOST_NAMES:])
             self._logical = {**self._logical, **locations.logical}
             self._attributes = {**({} if everything else self._attributes), **locations.attributes}
-            self._told = {**({} if everything else self._told), **locations.told}
+            self._told_by = {**({} if everything else self._told_by), **locations.told_by}
             self._faults = {**({} if everything else self._faults), **locations.faults}
             self._references = {
                 name: each for name, each in self._references.items() if each[0] in self._found.get(name, ())
@@ -351,7 +351,7 @@ class Copies:
 
     def _with_teller(self, target: str) -> str:
         """With the catalog that told of it, where the service is an index."""
-        return f"{target} told by {self._told[target]}" if target in self._told else target
+        return f"{target} told by {self._told_by[target]}" if target in self._told_by else target
 
     def _faulty(self, name: str) -> Sequence[tuple[str, str]]:
         return sorted(self._faults.get(name, {}).items())

@@ -132,10 +132,10 @@ class KeptStatistics:
         except CancelledError:
             return known
         except TimeoutError:
-            told: Future[bool] = Future()
+            answer: Future[bool] = Future()
             with self._lock:
-                self._under_way[key] = told
-            future.add_done_callback(partial(self._late, key, before, known, told))
+                self._under_way[key] = answer
+            future.add_done_callback(partial(self._late, key, before, known, answer))
             return known
 
     def _late(
@@ -143,12 +143,12 @@ class KeptStatistics:
         key: Key,
         before: Future[Statistics | None] | None,
         known: Statistics,
-        told: Future[bool],
+        answer: Future[bool],
         sampled: Future[Statistics],
     ) -> None:
         outdated = False
         with self._lock:
-            if self._under_way.get(key) is told:
+            if self._under_way.get(key) is answer:
                 del self._under_way[key]
             same = not sampled.cancelled() and self._statistics.get(key) is before  # else the table has changed
             if same and (after := sampled.result()) is not known:
@@ -156,7 +156,7 @@ class KeptStatistics:
                 outdated = contradicts(after, known)
             if outdated:
                 self._contradicted[key] = time.monotonic()
-        told.set_result(outdated)
+        answer.set_result(outdated)
 
     def _replace(self, key: Key, statistics: Statistics) -> None:
         """Call it with the lock."""

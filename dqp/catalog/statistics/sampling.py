@@ -61,16 +61,16 @@ class Sampled(Statistics):
 
     def remarks(self, table: object) -> list[str]:
         """What EXPLAIN says of it, of the table that is called so."""
-        told = []
+        lines = []
         if self.said is not None:
-            told.append(
+            lines.append(
                 f"{table}: about {self.rows:,} rows were counted, the source says {self.said:,}: "
                 "its statistics are not used"
             )
         if self.sample:
             names = ", ".join(self.sampled[:MOST]) + ", …" * (len(self.sampled) > MOST)
-            told.append(f"{table}: statistics of {names} from a sample of {self.sample:,} rows")
-        return told
+            lines.append(f"{table}: statistics of {names} from a sample of {self.sample:,} rows")
+        return lines
 
 
 def with_sample(source: Source, info: TableInfo, known: Statistics, ending: Cancellation) -> Statistics:

@@ -67,9 +67,9 @@ def fetch(
                 text = f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
                 raise NotFoundError(text) from error
             if time.monotonic() < asked + wait:
-                told = Condition()
-                with told:
-                    told.wait_for(lambda: False, cancellation, PAUSE)
+                pause = Condition()
+                with pause:
+                    pause.wait_for(lambda: False, cancellation, PAUSE)
 
     def close() -> None:
         reader.cancel()
@@ -101,13 +101,13 @@ def health(address: str, *, timeout: float = 1.0, tls: TlsSettings | None = None
 
 
 def reached(
-    name: str, told: Callable[[], tuple[str, str | None]], *, timeout: float, tls: TlsSettings | None = None
+    name: str, locate: Callable[[], tuple[str, str | None]], *, timeout: float, tls: TlsSettings | None = None
 ) -> str:
-    """The address of the port of the evaluator called ``name``. ``told`` asks the evaluator itself for it, and for the
-    port's instance. On another machine loopback is another: there may be nothing at that address from here, or the
+    """The address of the port of the evaluator called ``name``. ``locate`` asks the evaluator itself for it, and for
+    the port's instance. On another machine loopback is another: there may be nothing at that address from here, or the
     port of somebody else. That is a ConfigurationError; EvaluatorLostError when the evaluator went away meanwhile, or
     its port does not answer within ``timeout`` seconds."""
-    address, instance = told()
+    address, instance = locate()
     reason = ""
     try:
         if health(address, timeout=timeout, tls=tls).get("instance") == instance:
@@ -116,7 +116,7 @@ def reached(
         if isinstance(error.__cause__, flight.FlightTimedOutError):
             raise
         reason = why(error.__cause__ or error)
-    if told() != (address, instance):
+    if locate() != (address, instance):
         raise EvaluatorLostError(f"The evaluator {name} was started again.", address=address)
     if reason:
         raise ConfigurationError(

@@ -212,8 +212,8 @@ class FlightPort:
         for get in concerned:
             get.cancellation.cancel(cause or _withdrawn())
 
-    def told(self) -> dict[str, Any]:
-        """What anybody who reaches the port is told: beyond loopback not what is under way."""
+    def public_health(self) -> dict[str, Any]:
+        """``health`` for anybody who reaches the port: beyond loopback not what is under way."""
         health = self.health()
         return health if self._tls is None else {name: health[name] for name in ("status", "instance")}
 
@@ -407,7 +407,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         if action.type != "health":
             raise _flight_error(_nothing_else())
-        return [json.dumps(self._port.told()).encode()]
+        return [json.dumps(self._port.public_health()).encode()]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [("health", "Says that the evaluator is alive.")]

@@ -66,8 +66,8 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
     first = await _changes(book, after, asked.limit)
     if best(accept, ["application/json", EVENTS]) != EVENTS:
         number = first[-1].number if first else after
-        told = await _telling(first, book, asked.renewals)
-        return JSONAnswer({"changes": told, "number": number, "more": len(first) == asked.limit})
+        events = await _telling(first, book, asked.renewals)
+        return JSONAnswer({"changes": events, "number": number, "more": len(first) == asked.limit})
     followers = book.service.registry_followers
     if followers.total() >= MOST_FOLLOWERS:
         raise BusyError("As many follow the changes as can.", retry_after=10)
@@ -103,10 +103,10 @@ async def _events(book: Book, after: int, first: list[Change], renewals: bool) -
         yield b": the changes follow\n\n"
         changes, silent = first, 0.0
         while not book.service.ending and loop.time() < end:
-            told = await _telling(changes, book, renewals)
-            if told:
+            events = await _telling(changes, book, renewals)
+            if events:
                 silent = 0.0
-                yield b"".join(map(_event, told))
+                yield b"".join(map(_event, events))
             if changes:
                 after = changes[-1].number
             elif silent >= SILENT_SECONDS:
@@ -134,14 +134,14 @@ async def _telling(changes: list[Change], book: Book, renewals: bool) -> list[di
     """Those that are for the caller; with ``renewals`` these, too, and ``expires`` of what has a lease now."""
     seen = [each for each in changes if (renewals or each.action != RENEWED) and sees(book.caller, each.audience)]
     if not renewals or not seen:
-        return [each.told() for each in seen]
+        return [each.event() for each in seen]
 
     def ends(mirror: Mirror) -> dict[str, float | None]:
         return {each.key: entry.expires for each in seen if (entry := mirror.entries.get(each.key)) is not None}
 
     expires = await book.read(ends)
-    return [each.told() | ({"expires": end} if (end := expires.get(each.key)) else {}) for each in seen]
+    return [each.event() | ({"expires": end} if (end := expires.get(each.key)) else {}) for each in seen]
 
 
-def _event(told: dict[str, Any]) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (told["number"], told["action"].encode(), orjson.dumps(told))
+def _event(event: dict[str, Any]) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event["number"], event["action"].encode(), orjson.dumps(event))

@@ -162,8 +162,8 @@ async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response
         entry = mirror.seen(asked.key, book.caller)
         if entry is None:
             raise operations.missing(asked.key)
-        told = {**shown(entry), "time": book.registry.now()}
-        return {**told, "below": below(mirror, entry.key)} if asked.below else told
+        answer = {**shown(entry), "time": book.registry.now()}
+        return {**answer, "below": below(mirror, entry.key)} if asked.below else answer
 
     def below(mirror: Mirror, key: str) -> list[dict[str, object]]:
         seen = mirror.shown((each.key for each in mirror.below(key)), book.caller, deprecated=True)
@@ -320,5 +320,5 @@ async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Resp
     hits = await book.read(
         lambda mirror: find(mirror, book.caller, asked.text or "", asked.kind, asked.limit, meanings)
     )
-    told = [{"score": round(each.score, 3), "reasons": list(each.reasons), **shown(each.entry)} for each in hits]
-    return JSONAnswer({"found": told})
+    entries = [{"score": round(each.score, 3), "reasons": list(each.reasons), **shown(each.entry)} for each in hits]
+    return JSONAnswer({"found": entries})

@@ -61,7 +61,7 @@ class Known(Asked):
     limit: Page = 1000
 
 
-class Told(Asked):
+class Lasting(Asked):
     catalog: Text = Field(description="URL of the catalog")
     seconds: Seconds
 
@@ -73,7 +73,7 @@ class Portion(Asked):
     seconds: Seconds | Unsaid = Field(None, description="with the last portion: how long the index is to know them")
 
 
-class Changed(Told):
+class Changed(Lasting):
     added: list[str]
     removed: list[str]
 
@@ -218,7 +218,7 @@ async def take_names(here: Telling, asked: Annotated[Portion, Query()], body: Th
     openapi_extra=takes({FILTER: None}),
     responses=answers(NotFoundError, DeniedError, LimitError, *BODY),
 )
-async def take_filter(here: Telling, asked: Annotated[Told, Query()], body: TheBody) -> Response:
+async def take_filter(here: Telling, asked: Annotated[Lasting, Query()], body: TheBody) -> Response:
     names = Filter.from_bytes(await body.read(MOST_FILTER))
     await here.run(here.replicas.take_filter, asked.catalog, names, asked.seconds)
     return JSONAnswer({"taken": names.names})

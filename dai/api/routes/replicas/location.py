@@ -60,12 +60,12 @@ class Location:
             raise error.error() from error
 
     async def change(
-        self, operation: Operation, items: Sequence[Any], told: Callable[[Any], dict[str, Any]]
+        self, operation: Operation, items: Sequence[Any], as_json: Callable[[Any], dict[str, Any]]
     ) -> JSONAnswer:
         """What came of the items: how many changed something, and the others with why."""
         codes = await asyncio.wrap_future(self.replicas.catalog.submit(operation, items))
         refused = [
-            {**told(item), "code": int(code), "reason": text(code)}
+            {**as_json(item), "code": int(code), "reason": text(code)}
             for item, code in zip(items, codes, strict=True)
             if code
         ]

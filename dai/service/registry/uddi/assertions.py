@@ -31,7 +31,7 @@ class Assertion:
     end: str
     relation: Reference
 
-    def told(self) -> dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         return {
             "fromKey": key_of(self.start),
             "toKey": key_of(self.end),
@@ -142,7 +142,7 @@ async def own(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any
 
     def read(mirror: Mirror) -> dict[str, Any]:
         said = _said_by(mirror, access, _own_businesses(mirror, access))
-        return {"authorizedName": access.caller.name, "publisherAssertion": [_of(each).told() for each in said]}
+        return {"authorizedName": access.caller.name, "publisherAssertion": [_of(each).message() for each in said]}
 
     return await access.read(read)
 
@@ -175,9 +175,9 @@ async def status(access: Access, name: str, asked: dict[str, Any]) -> dict[str, 
         for business in _own_businesses(mirror, access):
             for assertion, state, owned in _statuses(mirror, access, business.key):
                 if not wanted or state == wanted:
-                    told = assertion.told()
-                    keys = {each: told[each] for each in owned}
-                    items[assertion] = {"completionStatus": state, **told, "keysOwned": keys}
+                    message = assertion.message()
+                    keys = {each: message[each] for each in owned}
+                    items[assertion] = {"completionStatus": state, **message, "keysOwned": keys}
         return {"assertionStatusItem": list(items.values())}
 
     return await access.read(read)

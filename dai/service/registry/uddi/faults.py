@@ -67,8 +67,8 @@ def code_of(error: DaiError) -> str:
 def fault(error: DaiError) -> bytes:
     code = code_of(error)
     info = {"errCode": code, "text": str(error) or error.title}
-    told = UDDI.message("dispositionReport", report(ERRORS[code], info))
-    return soap.fault(error, told)
+    detail = UDDI.message("dispositionReport", report(ERRORS[code], info))
+    return soap.fault(error, detail)
 
 
 def report(number: int, info: dict[str, str]) -> dict[str, Any]:

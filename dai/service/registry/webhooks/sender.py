@@ -126,7 +126,7 @@ class Sender:
             return
         else:
             number = changes[-1].number
-            wanted = [each.told() for each in changes if webhook.wants(each) and sees(caller, each.audience)]
+            wanted = [each.event() for each in changes if webhook.wants(each) and sees(caller, each.audience)]
             if wanted:
                 self._post(webhook, {"changes": wanted, "number": number})
         self._webhooks.took(webhook, number)
