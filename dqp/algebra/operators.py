@@ -74,6 +74,11 @@ class Operator:
         """The expressions of this node, without those of its inputs."""
         return ()
 
+    @cached_property
+    def subqueries(self) -> tuple[Nested, ...]:
+        """The nested plans in its expressions, without the plans nested in these. Planning asks each node often."""
+        return tuple(each for expression in self.expressions for each in subqueries(expression))
+
     def with_inputs(self, *inputs: Operator) -> Operator:
         """The same node over other children."""
         assert not inputs
@@ -385,9 +390,7 @@ def walk(tree: Operator) -> Iterator[Operator]:
 
 def plans_in(node: Operator) -> Iterator[Operator]:
     """The plans nested in a node's expressions."""
-    for expression in node.expressions:
-        for nested in expression.find_all(Nested):
-            yield nested.plan
+    return (each.plan for each in node.subqueries)
 
 
 def walk_deep(tree: Operator) -> Iterator[Operator]:

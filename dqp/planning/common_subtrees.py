@@ -37,7 +37,6 @@ from dqp.algebra.operators import (
     column,
     conjuncts,
     free,
-    subqueries,
     walk,
 )
 from dqp.planning.costing.cost import Estimator
@@ -301,9 +300,8 @@ def _place(node: Operator, forms: _Forms, places: list[_Place]) -> _Form:
     begin = len(places)
     places.append(_Place(node, _Form(-1, {}), begin, begin))
     below = tuple(_place(each, forms, places) for each in node.inputs)
-    for expression in node.expressions:
-        for nested in subqueries(expression):
-            _place(nested.plan, forms, places)
+    for nested in node.subqueries:
+        _place(nested.plan, forms, places)
     form = forms.of(node, below)
     places[begin] = _Place(node, form, begin, len(places))
     return form
@@ -359,6 +357,5 @@ def _signatures(tree: Operator) -> Iterator[Hashable]:
             yield id(node.data)
         elif isinstance(node, Receive):
             yield node.fragment
-        for expression in node.expressions:
-            for nested in subqueries(expression):
-                yield from _signatures(nested.plan)
+        for nested in node.subqueries:
+            yield from _signatures(nested.plan)

@@ -20,7 +20,6 @@ from dqp.algebra.operators import (
     Remote,
     Scan,
     SetOperation,
-    subqueries,
     walk,
 )
 from dqp.algebra.types import duckdb_type
@@ -86,9 +85,8 @@ class Context:
         """Adds the types of the tree's columns, with those of nested plans."""
         for each in tree.inputs:
             self.learn(each)
-        for expression in tree.expressions:
-            for nested in subqueries(expression):
-                self.learn(nested.plan)
+        for nested in tree.subqueries:
+            self.learn(nested.plan)
         types = self.types
         if isinstance(tree, Scan):
             for identifier, name in tree.items:
@@ -137,7 +135,7 @@ def same_values(one: str | None, other: str | None) -> bool:
 
 def nested_plans(tree: Operator) -> list[Nested]:
     """The subqueries in the expressions of the tree's operators, without the subqueries inside these."""
-    return [nested for node in walk(tree) for expression in node.expressions for nested in subqueries(expression)]
+    return [nested for node in walk(tree) for nested in node.subqueries]
 
 
 _Rule = TypeVar("_Rule")

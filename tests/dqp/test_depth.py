@@ -15,11 +15,12 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Names, identifiers
+from dqp.algebra import operators
+from dqp.algebra.operators import Names, identifiers, walk_deep
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.interfaces.lab import Lab
-from dqp.planning.context import Context, Options
+from dqp.planning.context import Context, Options, nested_plans
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.selectivity import joined
 from dqp.planning.rules import joins, optimise
@@ -222,6 +223,27 @@ def test_joins_over_one_key_are_planned_with_little_work(lab: Lab, monkeypatch: 
     assert 31 <= len(tried) <= 2 * 32 * joins.PARTNERS
     assert max(map(len, tried)) < 32
     assert lab.sql(doubled(5)).arrow().to_pylist() == [{"id": 1}]
+
+
+def test_expressions_are_searched_for_subqueries_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weighing a plan asks its operators for them again and again."""
+    catalog = Catalog.of([table_of("lite", "deep", "id BIGINT, s VARCHAR", rows=20.0)], dialects={"lite": "sqlite"})
+    tree = bind("select id from lite.deep where id = (select max(id) from lite.deep) order by s", catalog).tree
+    searched = []
+    search = operators._leaves
+
+    def counted(expression: Any) -> Any:
+        searched.append(expression)
+        return search(expression)
+
+    monkeypatch.setattr(operators, "_leaves", counted)
+    (first,) = nested_plans(tree)
+    assert searched
+    searched.clear()
+    (again,) = nested_plans(tree)
+    assert again is first
+    assert first.plan in walk_deep(tree)
+    assert not searched
 
 
 def test_joins_of_more_inputs_than_are_ordered_stay_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from dqp.algebra.operators import (
     Sort,
     conjuncts,
     free,
-    subqueries,
     walk,
     walk_deep,
 )
@@ -104,7 +103,7 @@ class Work:
     def node(self, node: Operator) -> float:
         """Seconds of the node alone."""
         method: Callable[[Operator], float] | None = getattr(self, "_" + type(node).__name__.lower(), None)
-        nested = sum(self._nested(node, each) for expression in node.expressions for each in subqueries(expression))
+        nested = sum(self._nested(node, each) for each in node.subqueries)
         return nested + (0.0 if method is None else method(node))
 
     def _rows(self, node: Operator) -> float:

@@ -22,7 +22,6 @@ from dqp.algebra.operators import (
     column,
     conjuncts,
     free,
-    subqueries,
     used,
     walk,
     walk_deep,
@@ -89,7 +88,7 @@ def _weighed(tree: Operator, left: Mapping[Remote, float], context: Context) -> 
         return Nested(**arguments)
 
     tree = tree.with_inputs(*(in_order(_weighed(each, left, context), each.columns) for each in tree.inputs))
-    if any(subqueries(each) for each in tree.expressions):
+    if tree.subqueries:
         tree = tree.with_expressions(lambda each: rebuilt(each, change))
     return tree
 
@@ -193,7 +192,7 @@ def _below(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -
             wanted |= used(each)
         inputs = [pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
     changed = tree.with_inputs(*inputs)
-    if any(subqueries(each) for each in changed.expressions):
+    if changed.subqueries:
         changed = changed.with_expressions(lambda each: _plans(each, context))
     return changed
 

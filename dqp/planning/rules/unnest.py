@@ -46,7 +46,7 @@ def unnest(tree: Operator, context: Context) -> Operator:
 
 
 def _unnested(tree: Operator, context: Context) -> Operator:
-    if not isinstance(tree, Filter | Project | Aggregate) or not any(subqueries(each) for each in tree.expressions):
+    if not isinstance(tree, Filter | Project | Aggregate) or not tree.subqueries:
         return tree
     if isinstance(tree, Filter):
         return _filter(tree, context)
