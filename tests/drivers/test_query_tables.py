@@ -161,12 +161,17 @@ def test_a_query_that_brings_a_table_writes_nothing(driver: Driver) -> None:
         ({"x": pa.table({"": [1]})}, ParameterError),
         ({"x": pa.table({"a": pa.nulls(1).cast(pa.list_(pa.list_(pa.int8())))})}, DaiError),
         ({f"x{at}": pa.table({"a": [1]}) for at in range(17)}, LimitError),
-        ({"x": pa.table({"a": pa.array([b"x" * (MOST_BYTES + 1)])})}, LimitError),
     ],
 )
 def test_what_is_no_table_is_refused(driver: Driver, tables: dict[str, Any], kind: type[DaiError]) -> None:
     with pytest.raises(kind):
         ask(driver, "SELECT 1", tables)
+    assert driver.pool_state()["open"] == driver.pool_state()["idle"]
+
+
+def test_a_table_that_is_too_large_is_refused(driver: Driver) -> None:
+    with pytest.raises(LimitError):
+        ask(driver, "SELECT 1", {"x": pa.table({"a": pa.array([b"x" * (MOST_BYTES + 1)])})})
     assert driver.pool_state()["open"] == driver.pool_state()["idle"]
 
 
