@@ -28,7 +28,7 @@ test: $(VENV)/.installed-test check ## every check, then every test, on real Pos
 	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25
 
 test-fast: $(VENV)/.installed-test ## the tests that need no server
-	scripts/in-memory $(BIN)/python -m pytest -q -n 2 -m "not server" --ignore=tests/faults
+	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) -m "not server" --ignore=tests/faults -p no:schemathesis
 
 check: $(VENV)/.installed-test ## format, lint, types, import contracts, structure, generated files
 	scripts/check $(BIN)
