@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,13 @@ def statistics() -> dict[str, Any]:
 
 
 def catalog(placement: Mapping[str, str] = PLACEMENT) -> Catalog:
-    """The described tables in the sources where the placement has them."""
-    tables = []
+    """The described tables in the sources where the placement has them. One for all tests of a process."""
+    return _catalog(frozenset(placement.items()))
+
+
+@cache
+def _catalog(places: frozenset[tuple[str, str]]) -> Catalog:
+    placement, tables = dict(places), []
     for name, table in statistics().items():
         if name in placement:
             columns = tuple(_column(placement[name], each, *facts) for each, facts in table["columns"].items())

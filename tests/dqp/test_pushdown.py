@@ -97,9 +97,9 @@ def test_a_setting_forces_it(sql: str, source: str) -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_setting_holds_for_every_statement(name: str) -> None:
     sizes = {}
+    bound = bind(qualified(QUERIES[name], PLACEMENT), catalog()).tree
     for pushdown in PUSHDOWN:
-        context = Context(catalog(), Estimator(), Names(), Options(pushdown=pushdown))
-        tree = optimise(bind(qualified(QUERIES[name], PLACEMENT), context.catalog).tree, context)
+        tree = optimise(bound, Context(catalog(), Estimator(), Names(), Options(pushdown=pushdown)))
         statements = [each.tree for each in walk_deep(tree) if isinstance(each, Remote)]
         sizes[pushdown] = len(statements)
         if pushdown == "none":
