@@ -40,6 +40,7 @@ def run(world: World, rounds: int) -> Report:
     with service({"pg": world.postgres.url}) as (base, _), psycopg.connect(world.postgres.dsn) as connection:
         with closing(dai.connect(f"{base}/pg")) as resource:
             _speed(report, resource, connection, rounds)
+            _fixed(report, resource, rounds)
             _sizes(report, resource)
         _store(report, base)
     return report
@@ -67,6 +68,18 @@ def _speed(report: Report, resource: Resource, connection: psycopg.Connection, r
     report.table(["rows a block", "case", "time", "ratio to fetchall"], rows)
 
 
+def _fixed(report: Report, resource: Resource, rounds: int) -> None:
+    """What a pull costs besides its blocks: the job, the session, and the request that ends it."""
+    sql = f"select * from {TABLE} limit 1"
+    cases: dict[str, Callable[[], None]] = {}
+    for form, name in FORMS.items():
+        cases[f"{name}, frames"] = partial(_pulled_at_once, resource, pipeline(sql, 1_000, form), 1)
+        cases[f"{name}, one streamed answer"] = partial(synchronous, resource, sql, 1_000, form, 1)
+    took = measured(cases, rounds * 10)
+    report.text("The same with one row: what a pull costs once, however many blocks follow.")
+    report.table(["case", "time"], [[name, shown(median(each))] for name, each in took.items()])
+
+
 def _pulled(resource: Resource, document: bytes, count: int | None) -> None:
     with resource.session() as session:
         resource.perform(document, session=session.id).check()
@@ -75,11 +88,11 @@ def _pulled(resource: Resource, document: bytes, count: int | None) -> None:
             raise AssertionError(f"{count_of} rows instead of {ROWS}")
 
 
-def _pulled_at_once(resource: Resource, document: bytes) -> None:
+def _pulled_at_once(resource: Resource, document: bytes, rows: int = ROWS) -> None:
     with resource.pull(document, "out") as result:
         count_of = sum(batch.num_rows for batch in result)
-    if count_of != ROWS:
-        raise AssertionError(f"{count_of} rows instead of {ROWS}")
+    if count_of != rows:
+        raise AssertionError(f"{count_of} rows instead of {rows}")
 
 
 def _sizes(report: Report, resource: Resource) -> None:
