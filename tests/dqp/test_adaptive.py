@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,7 +17,19 @@ import dqp
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Names,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    Sort,
+    column,
+)
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
@@ -24,6 +37,7 @@ from dqp.execution.execution import Execution
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.estimates import ColumnStatistics, exact
+from dqp.planning.semijoins import adaptive
 from dqp.planning.semijoins.adaptive import adapt
 from dqp.planning.semijoins.program import Reduction, program, share
 from dqp.planning.semijoins.reduction import reduced
@@ -167,6 +181,58 @@ def test_through_filters_and_groups() -> None:
     )
     assert run(catalog, joined(groups, leaf("s", 100))) == [(3, 6, 3, 1), (4, 8, 4, 1)]
     assert ">= 3" in large.asked[0]
+
+
+@pytest.mark.parametrize("all", [True, False])
+@pytest.mark.parametrize("kind", ["union", "intersect", "except"])
+def test_through_a_union_to_each_of_its_queries(kind: str, all: bool) -> None:
+    one, other, third = Double("l", probing), Double("m", keys(4, 5)), Double("n", probing)
+    catalog = catalog_of(Double("s", keys(3, 4)), one, other, third)
+    inner = SetOperation(leaf("l", 2_000_000), leaf("m", 2_000_000), kind, all, ("i_k", "i_v"))  # type: ignore[arg-type]
+    union = SetOperation(inner, leaf("n", 2_000_000), "union", all, ("u_k", "u_v"))
+    tree = joined(union, leaf("s", 100))
+    assert run(catalog, tree) == run(catalog, tree, adapting=False)
+    assert all_reduced(one, other, third)
+
+
+def test_a_union_of_many_is_reduced_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To plan again after each query would take time with the square of their number."""
+    planned: list[int] = []
+
+    def counted(*given: Any) -> list[Reduction]:
+        planned.append(1)
+        return program(*given)
+
+    monkeypatch.setattr(adaptive, "program", counted)
+    sources = [Double(f"l{at}", probing) for at in range(12)]
+    union: Operator = leaf("l0", 2_000_000)
+    for at in range(1, 12):
+        union = SetOperation(union, leaf(f"l{at}", 2_000_000), "union", True, (f"u{at}_k", f"u{at}_v"))
+    run(catalog_of(Double("s", keys(3, 4)), *sources), joined(union, leaf("s", 100)))
+    assert all_reduced(*sources)
+    assert len(planned) <= 2
+
+
+def all_reduced(*sources: Double) -> bool:
+    """Whether the first statement of each has the keys 3 and 4."""
+    return all(">= 3" in each.asked[0] for each in sources)
+
+
+def test_not_through_a_union_of_other_types() -> None:
+    """The keys are compared with what the union makes of both types."""
+    catalog = catalog_of(Double("s", keys(3, 4)), one := Double("l", probing), other := Double("m", probing))
+    swapped = Project(leaf("m", 2_000_000), (("m_v", column("m_v")), ("m_k", column("m_k"))))
+    union = SetOperation(leaf("l", 2_000_000), swapped, "union", True, ("u_k", "u_v"))
+    tree = joined(union, leaf("s", 100))
+    assert run(catalog, tree) == run(catalog, tree, adapting=False)
+    assert ">=" not in one.asked[0] + other.asked[0]
+
+
+def test_the_keys_of_one_query_of_a_union_are_not_all() -> None:
+    catalog = catalog_of(Double("s", keys(3)), Double("m", keys(4)), large := Double("l", probing))
+    union = SetOperation(leaf("s", 100), leaf("m", 100), "union", True, ("u_k", "u_v"))
+    assert [each[0] for each in run(catalog, joined(leaf("l", 2_000_000), union))] == [3, 4]
+    assert "3" not in large.asked[0]
 
 
 def test_a_chain_from_small_to_large() -> None:

@@ -304,21 +304,37 @@ def reductions(
         if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
             continue
         for one, other in equal(join):
-            sides = [(_leaf(join.left, one), one), (_leaf(join.right, other), other)]
-            for (build, key), (probe, name) in (sides, sides[::-1]) if join.kind != "left" else (sides,):
-                if build is None or probe is None or probe in after[build] or build in after[probe]:
+            for (side, key), (other_side, name), reduces in (
+                ((join.left, one), (join.right, other), True),
+                ((join.right, other), (join.left, one), join.kind != "left"),
+            ):
+                build = next(_leaves(side, key), None) if reduces else None
+                if build is None or build[1] != key:  # the keys of one query of a union are not all
                     continue
-                part = _part(estimator.of(build), key, estimator.of(probe), name)
-                if part <= LARGEST_PART:
-                    left[probe] *= 1 - hoped * (1 - part)
-                    read[probe] *= part if indexed(probe.tree, {name}) else 1.0
-                    after[probe].add(build)
+                for probe, wanted in _leaves(other_side, name):
+                    if probe in after[build[0]] or build[0] in after[probe]:
+                        continue
+                    part = _part(estimator.of(build[0]), key, estimator.of(probe), wanted)
+                    if part <= LARGEST_PART:
+                        left[probe] *= 1 - hoped * (1 - part)
+                        read[probe] *= part if indexed(probe.tree, {wanted}) else 1.0
+                        after[probe].add(build[0])
     return left, after, read
 
 
-def _leaf(tree: Operator, name: str) -> Remote | None:
-    """The remote subtree that the column is one of."""
-    return next((each for each in walk(tree) if isinstance(each, Remote) and name in each.columns), None)
+def _leaves(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
+    """The remote subtrees that the column is one of; of a union, one for each of its queries, with the column there."""
+    if isinstance(tree, Remote):
+        if name in tree.columns:
+            yield tree, name
+    elif isinstance(tree, SetOperation):
+        if name in tree.names:
+            at = tree.names.index(name)
+            for each in tree.inputs:
+                yield from _leaves(each, each.columns[at])
+    else:
+        for each in tree.inputs:
+            yield from _leaves(each, name)
 
 
 def _part(build: Estimate, key: str, probe: Estimate, name: str) -> float:

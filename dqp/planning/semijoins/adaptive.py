@@ -52,25 +52,27 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
             if isinstance(remote, Remote):
                 begun.add(remote)
                 read(remote)
-        # One at a time, because a reduction changes the tree for the next one.
-        group = ready[0]
-        tried.update((each.build, each.pairs) for each in group)
-        rows: list[pa.Table] = []
-        for each in group:
-            keys = read(each.build).whole(limit) if isinstance(each.build, Remote) else at_hand(each.build)
-            if keys is None:
-                tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
-                break
-            rows.append(keys)
-        else:
-            for each, keys in zip(group, _of_all(group, rows), strict=True):
-                tree = reduced(tree, each, keys, context)
-            possible = candidates(tree, context)
-            for each, keys in zip(group, rows, strict=True):
-                joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
-                context.estimator.measured(
-                    each.build, keys.select([name for name in each.build.columns if name in joined])
-                )
+        # One build at a time, because its reductions change the tree for the next one.
+        done: list[tuple[Reduction, pa.Table]] = []
+        for group in [each for each in ready if each[0].build == ready[0][0].build]:
+            if any((each.build, each.pairs) in tried for each in group):
+                continue
+            tried.update((each.build, each.pairs) for each in group)
+            rows: list[pa.Table] = []
+            for each in group:
+                keys = read(each.build).whole(limit) if isinstance(each.build, Remote) else at_hand(each.build)
+                if keys is None:
+                    tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
+                    break
+                rows.append(keys)
+            else:
+                for each, keys in zip(group, _of_all(group, rows), strict=True):
+                    tree = reduced(tree, each, keys, context)
+                done += zip(group, rows, strict=True)
+        possible = candidates(tree, context) if done else []
+        for each, keys in done:
+            joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
+            context.estimator.measured(each.build, keys.select([name for name in each.build.columns if name in joined]))
     return tree
 
 

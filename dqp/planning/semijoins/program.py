@@ -26,6 +26,7 @@ from dqp.algebra.operators import (
     Project,
     Remote,
     Scan,
+    SetOperation,
     Sort,
     conjuncts,
     walk,
@@ -92,17 +93,16 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
         if not isinstance(join, Join):
             continue
         for one, other in _equal(join, context, converting):
-            left, right = _source_of(join.left, one), _source_of(join.right, other)
-            if left is None or right is None or not _comparable(left[1], right[1], context):
-                continue
-            if isinstance(left[0], Remote) and join.kind in ("inner", "semi", "right") and _through(join.left, one):
-                pairs_of.setdefault((right[0], left[0]), []).append((right[1], left[1]))
-            if (
-                isinstance(right[0], Remote)
-                and join.kind in ("inner", "semi", "left", "anti")
-                and _through(join.right, other)
+            for (build, key), (probe, name) in (
+                ((join.right, other), (join.left, one)),
+                ((join.left, one), (join.right, other)),
             ):
-                pairs_of.setdefault((left[0], right[0]), []).append((left[1], right[1]))
+                kinds = ("inner", "semi", "right") if probe is join.left else ("inner", "semi", "left", "anti")
+                if join.kind not in kinds or (source := _source_of(build, key)) is None:
+                    continue
+                for leaf, wanted in _reached(probe, name, context):
+                    if _comparable(source[1], wanted, context):
+                        pairs_of.setdefault((source[0], leaf), []).append((source[1], wanted))
     return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in pairs_of.items() if build != probe]
 
 
@@ -327,22 +327,30 @@ def _looked_up(tree: Operator, name: str) -> bool:
     return below is not None and indexed(below[0], {below[1]})
 
 
-def _through(tree: Operator, name: str) -> bool:
-    """Whether a filter on this column may move from the tree to the leaf."""
+def _reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str]]:
+    """The remote subtrees that a filter on this column may move to, each with the column there: of a union one for each
+    of its queries."""
     if isinstance(tree, Remote):
-        return True
+        yield tree, name
+        return
     if isinstance(tree, Sort) and (tree.limit is not None or tree.offset):
-        return False
+        return
     if isinstance(tree, Project) and any(each.find(exp.Window) for each in tree.expressions):
-        return False
+        return
+    if isinstance(tree, SetOperation) and name in tree.names:
+        at, type = tree.names.index(name), context.types.get(name)
+        for each in tree.inputs:
+            if type is not None and context.types.get(each.columns[at]) == type:
+                yield from _reached(each, each.columns[at], context)
+        return
     below = _below(tree, name)
     if below is None:
-        return False
+        return
     if isinstance(tree, Join):
         kept = {"inner": (0, 1), "semi": (0,), "anti": (0,), "left": (0,), "right": (1,), "full": ()}[tree.kind]
         if all(below[0] is not tree.inputs[each] for each in kept):
-            return False
-    return _through(*below)
+            return
+    yield from _reached(*below, context)
 
 
 def _comparable(one: str, other: str, context: Context) -> bool:
