@@ -37,6 +37,7 @@ from dqp.algebra.operators import (
     column,
     conjuncts,
     free,
+    plans_in,
     walk,
 )
 from dqp.planning.costing.cost import Estimator
@@ -80,6 +81,20 @@ class Sharing:
         """The table that replaces the node, and the names of the node's columns in that table."""
         use = self._uses.get(id(node))
         return None if use is None else (use[0].name, use[1])
+
+    def nodes(self, tree: Operator) -> Iterator[Operator]:
+        """The nodes of the tree and of the plans in its expressions that are computed: of a shared subtree one use."""
+        return self._nodes(tree, set())
+
+    def _nodes(self, tree: Operator, met: set[str]) -> Iterator[Operator]:
+        use = self._uses.get(id(tree))
+        if use is not None:
+            if use[0].name in met:
+                return
+            met.add(use[0].name)
+        yield tree
+        for each in (*tree.inputs, *plans_in(tree)):
+            yield from self._nodes(each, met)
 
     def twins(self, leaf: Operator) -> Sequence[Twin]:
         """The leaves that stand in other uses of a shared subtree where this one stands, with the names that its

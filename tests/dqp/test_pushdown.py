@@ -16,6 +16,7 @@ from dqp.algebra.operators import (
     Project,
     Remote,
     Scan,
+    SetOperation,
     column,
     walk,
     walk_deep,
@@ -23,6 +24,7 @@ from dqp.algebra.operators import (
 from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
+from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.work import Work, elapsed
@@ -126,6 +128,66 @@ def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
         return exp.EQ(this=column(f"{left}id"), expression=column(f"{right}id"))
 
     assert seconds(Join(one, again, "semi", joined("l", "r"))) < seconds(Join(one, other, "semi", joined("l", "o")))
+
+
+def test_a_statement_with_other_keys_is_another_one() -> None:
+    one, again = (remote(numbers("pg", 1e6, high=1_000_000), each) for each in ("l", "r"))
+
+    def seconds(build: str, other: str) -> float:
+        builds = [remote(numbers(source, 10.0), f"{source}{at}") for at, source in enumerate((build, other))]
+        sides = [
+            Join(each, keys, "inner", exp.EQ(this=column(each.columns[0]), expression=column(keys.columns[0])))
+            for each, keys in zip((one, again), builds, strict=True)
+        ]
+        together = exp.EQ(this=column("lv"), expression=column("rv"))
+        return elapsed(Join(sides[0], sides[1], "inner", together), Estimator(), lambda _: "postgresql", lambda _: 1)
+
+    assert seconds("a", "b") > 1.2 * seconds("a", "a")
+
+
+def test_what_is_computed_once_counts_once() -> None:
+    def use(at: int) -> Operator:
+        leaves = [remote(numbers(source, 1e6), f"{source}{at}") for source in ("pg", "maria")]
+        condition = exp.EQ(this=column(f"pg{at}id"), expression=column(f"maria{at}id"))
+        return Join(leaves[0], leaves[1], "inner", condition)
+
+    tree = SetOperation(use(1), use(2), "union", True, ("a", "b", "c", "d"))
+
+    def seconds(once: Sharing | None) -> float:
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda _: 1, once=once)
+
+    assert seconds(Sharing(tree)) < 0.9 * seconds(None)
+
+
+RANKED = """
+    select store, county, sum(profit) from {s}.sales join {s}.days on day = sold
+    where month between 1200 and 1211 and county in
+        (select county from
+            (select county, rank() over (order by sum(profit)) as place from {s}.sales join {s}.days on day = sold
+             where month between 1200 and 1211 group by county)
+         where place <= 5)
+    group by rollup (store, county)"""
+"""TPC-DS's q70: the sales of a year twice, once for sums by store that the source does not take."""
+
+
+@pytest.mark.parametrize(("rows", "once"), [(3e6, True), (3e4, False)])
+def test_what_is_equal_only_without_joins_in_the_source(rows: float, once: bool) -> None:
+    def known(name: str, distinct: float, high: int) -> Column:
+        return Column(name, "INTEGER", "int4", False, distinct, 0.0, 1, high, 4.0)
+
+    sales = (
+        known("sold", 1_800.0, 73_000),
+        known("store", 12.0, 12),
+        known("county", 9.0, 9),
+        known("profit", 1e5, 9_999),
+    )
+    days = (known("day", 73_000.0, 73_000), known("month", 2_400.0, 2_400))
+    tables = [Table("pg", "sales", sales, rows=rows), Table("pg", "days", days, keys=(("day",),), rows=73_000.0)]
+    over = Catalog.of(tables, dialects=DIALECTS)
+    context = Context(over, Estimator(), Names())
+    tree = optimise(bind(RANKED.format(s="pg"), over).tree, context)
+    assert bool(Sharing(tree).tables) is once
+    assert any("computed once, here" in each for each in context.remarks) is once
 
 
 FILTERED = ", ".join(

@@ -8,7 +8,8 @@ side.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -239,6 +240,14 @@ def indexed(tree: Operator, names: Set[str]) -> bool:
     return any(key and key[0] in columns for key in (*tree.table.keys, *tree.table.indexes))
 
 
+class Once(Protocol):
+    """What of a tree is computed once (``dqp.planning.common_subtrees.Sharing``)."""
+
+    def nodes(self, tree: Operator) -> Iterable[Operator]: ...
+
+    def twins(self, leaf: Operator) -> Sequence[tuple[Remote, Mapping[str, str]]]: ...
+
+
 def elapsed(
     tree: Operator,
     estimator: Estimator,
@@ -246,13 +255,21 @@ def elapsed(
     parts: Callable[[Remote], int],
     left: float = 1.0,
     hoped: float = HOPED,
+    once: Once | None = None,
 ) -> float:
     """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
     is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same
-    time, those that are reduced by keys after the one that has the keys. ``hoped``: as ``HOPED``."""
+    time, those that are reduced by keys after the one that has the keys. ``hoped``: as ``HOPED``. ``once``: what of the
+    tree is computed once; without it each use counts."""
     nodes = list(walk_deep(tree))
-    remotes = _fetched(nodes, dialect)
     kept, after, read = reductions(nodes, estimator, hoped)
+    if once is not None:
+        nodes = list(once.nodes(tree))
+        for each in nodes:
+            for twin, _ in once.twins(each):
+                assert isinstance(each, Remote)
+                kept[each], read[each] = max(kept[each], kept[twin]), max(read[each], read[twin])
+    remotes = _fetched(nodes, dialect, after)
     seconds: dict[Remote, float] = {}
     for each in remotes:
         work = Work(estimator, dialect(each.source))
@@ -269,21 +286,25 @@ def elapsed(
     return max(longest, sum(seconds.values()) * OVERLAP) + left * local
 
 
-def _fetched(nodes: list[Operator], dialect: Callable[[str], str]) -> list[Remote]:
-    """The remote subtrees; one of those that are one statement, whatever their columns are called."""
+def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
+    """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
+    ``after``: what has the keys."""
     by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
     for each in nodes:
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
+
+    def asked(each: Remote) -> Hashable:
+        try:
+            return each.source, dialects.statement(each.numbered, dialect(each.source)).sql
+        except dialects.NotPushed:
+            return each
+
     different: dict[Hashable, Remote] = {}
     for alike in by_tables.values():
         for each in alike:
-            same: Hashable
-            try:
-                same = dialects.statement(each.numbered, dialect(each.source)).sql if len(alike) > 1 else each
-            except dialects.NotPushed:
-                same = each
-            different.setdefault((each.source, same), each)
+            same = (asked(each), frozenset(map(asked, after.get(each, ())))) if len(alike) > 1 else each
+            different.setdefault(same, each)
     return list(different.values())
 
 

@@ -8,6 +8,7 @@ argument. At the end the tree's leaves are statements of sources (``Remote``) an
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -29,7 +30,7 @@ from dqp.planning.rules.passes import one_pass
 from dqp.planning.rules.repeated import ask_once
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
-from dqp.planning.rules.subtrees import push_subtrees
+from dqp.planning.rules.subtrees import less, push_subtrees, reads_again
 from dqp.planning.rules.unnest import unnest
 
 __all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
@@ -60,8 +61,21 @@ RULES: tuple[Rule, ...] = (
 
 
 def optimise(tree: Operator, context: Context) -> Operator:
-    """The tree after every rule."""
+    """The tree after every rule. What is equal in it is known only at the end, and large statements hide it: where they
+    read the same table again, the plan that reads each table alone is weighed, too."""
     context.learn(tree)
+    planned = _ruled(tree, context)
+    if context.options.pushdown == "cost" and reads_again(planned, context):
+        alone = replace(context, options=replace(context.options, pushdown="none"), remarks=[])
+        read = _ruled(tree, alone)
+        context.learn(read)
+        if (remark := less(read, planned, context)) is not None:
+            context.remarks[:] = [*alone.remarks, remark]
+            return read
+    return planned
+
+
+def _ruled(tree: Operator, context: Context) -> Operator:
     for rule in RULES:
         context.check()
         tree = applied(rule, tree, context)

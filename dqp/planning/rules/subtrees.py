@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import replace
 
 from sqlglot import exp
@@ -26,10 +27,11 @@ from dqp.algebra.operators import (
     walk,
     walk_deep,
 )
+from dqp.planning.common_subtrees import Sharing, alike
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.key_lists import NUMBER, most_listed
-from dqp.planning.costing.work import AT_ONCE, HOPED, elapsed, reductions
+from dqp.planning.costing.work import AT_ONCE, HOPED, Work, elapsed, reductions
 from dqp.planning.parallel import in_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
@@ -148,8 +150,8 @@ def _continues(tree: Operator, input: Operator) -> bool:
     return tree.kind == "union" and (input.kind, input.all) == (tree.kind, tree.all)
 
 
-def _elapsed(tree: Operator, left: float, context: Context, hoped: float = HOPED) -> float:
-    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left, hoped)
+def _elapsed(tree: Operator, left: float, context: Context, hoped: float = HOPED, once: Sharing | None = None) -> float:
+    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left, hoped, once)
 
 
 def _parts(remote: Remote, context: Context) -> int:
@@ -168,6 +170,36 @@ def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
     ):
         return None
     return _remote(source, tree, needed, context)
+
+
+def reads_again(tree: Operator, context: Context) -> bool:
+    """Whether statements that differ read a large table several times."""
+    remotes = list(dict.fromkeys(each for each in walk_deep(tree) if isinstance(each, Remote)))
+    if all(is_plain(each.tree) for each in remotes) or not _read_again(remotes, context):
+        return False
+    equal = alike(remotes)
+    return _read_again([each for each in remotes if id(each) not in equal], context)
+
+
+def _read_again(remotes: list[Remote], context: Context) -> bool:
+    seconds: dict[Hashable, list[float]] = defaultdict(list)
+    for remote in remotes:
+        work = Work(context.estimator, context.dialect(remote.source))
+        for each in walk(remote.tree):
+            if isinstance(each, Scan):
+                seconds[each.table.source, each.table.schema, each.table.name].append(work.node(each))
+    return any(sum(each) - max(each) >= LONG for each in seconds.values())
+
+
+def less(tree: Operator, other: Operator, context: Context) -> str | None:
+    """A remark, where the plan takes less time than the other one, for what it alone computes once."""
+    sharing, others = Sharing(tree), Sharing(other)
+    if len(sharing.tables) <= len(others.tables):
+        return None
+    before, after = (_elapsed(each, 1.0, context, once=once) for each, once in ((other, others), (tree, sharing)))
+    if after > BETTER * before:
+        return None
+    return f"about {before:.2g} s with joins in the sources, {after:.2g} s with what is equal computed once, here"
 
 
 def is_plain(tree: Operator) -> bool:
