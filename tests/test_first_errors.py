@@ -290,6 +290,10 @@ def test_what_a_federation_does_not_run() -> None:
     with dqp.connect("field.db") as lab:
         for sql, values, says in (
             ("insert into field.samples values (1, 2)", (), "Send INSERT to the resource"),
+            ("with a as (select 1) insert into field.samples select 1, 2", (), "Send INSERT to the resource"),
+            ("/* all */ delete from field.samples", (), "Send DELETE to the resource"),
+            ("merge into field.samples using a on false when matched then delete", (), "Send MERGE to the resource"),
+            ("update extensions", (), "This is not a single query"),
             ("select * from read_csv('traits.csv')", (), "Files are sources"),
             ("select * from field.samples where a = %s", (3,), "not %s"),
             ("select * from field.samples where a = {wanted}", (), "not {wanted}"),

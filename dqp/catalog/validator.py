@@ -23,6 +23,7 @@ import duckdb
 from duckdb import DuckDBPyConnection, StatementType
 
 from dai.drivers.duckdb.syntax import SYNTAX
+from dai.drivers.duckdb.types import kind_of
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import ConfigurationError, NotAQueryError, ParameterError, StatementError
 
@@ -160,8 +161,11 @@ class Validator:
                     sql=sql,
                     hint=f"Send {word} alone: it is no view and has no plan.",
                 )
-            if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+            kind = kind_of(statements[0]) if len(statements) == 1 else None
+            if kind != StatementType.SELECT:
                 hint = "Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…)."
+                if kind is not None and word == "WITH":
+                    word = kind.name.partition("_")[0]
                 if word in _CHANGES:
                     hint = f"A federation only reads. Send {word} to the resource: dai.connect(…).execute(…)."
                 raise NotAQueryError(

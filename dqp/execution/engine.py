@@ -28,7 +28,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
 from dai.drivers.duckdb.inputs import StreamInput, beyond_arrow, typed
-from dai.drivers.duckdb.types import arrow_type, projected
+from dai.drivers.duckdb.types import arrow_type, kind_of, projected
 from dai.errors import ClosedError, DataError, InternalError, LimitError, NotAQueryError, StatementError
 from dai.streams.stream import Stream
 from dqp.execution.execution import Execution, Measure
@@ -216,7 +216,7 @@ class _Run:
         """One SELECT, checked before anything runs. What was sent stands inside it: there, DuckDB takes no change of
         data behind WITH."""
         statements = self._cursor.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+        if len(statements) != 1 or kind_of(statements[0]) != StatementType.SELECT:
             raise NotAQueryError("A fragment is not one single SELECT: nothing was run.")
         return self._cursor.sql(statements[0])
 

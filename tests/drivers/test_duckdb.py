@@ -117,6 +117,7 @@ def test_queries_reach_no_file(driver: Driver, tmp_path: Path, sql: str) -> None
         "INSTALL httpfs",
         "LOAD '{}'",
         "PRAGMA database_list",
+        "UPDATE EXTENSIONS",
     ],
 )
 def test_updates_reach_no_file_and_no_setting(driver: Driver, tmp_path: Path, sql: str) -> None:

@@ -31,7 +31,7 @@ from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
 from dai.drivers.duckdb.errors import answering, fatal_errors, translated
 from dai.drivers.duckdb.syntax import SYNTAX
-from dai.drivers.duckdb.types import huge, missing, of_huge, target, with_huge
+from dai.drivers.duckdb.types import huge, kind_of, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
@@ -245,7 +245,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             interruptible(cancellation, connection.interrupt, here=True),
         ):
             statements = connection.extract_statements(bound.sql)
-            if len(statements) != 1 or statements[0].type not in _QUERIES:
+            if len(statements) != 1 or kind_of(statements[0]) not in _QUERIES:
                 raise NotAQueryError(
                     "This is not one single query: nothing was run.",
                     sql=sql,
@@ -321,7 +321,8 @@ class _Session(PooledSession[DuckDBPyConnection]):
             if len(statements) != 1:
                 raise StatementError("Send one statement at a time.", sql=sql)
             statement = statements[0]
-            if statement.type in _REFUSED:
+            kind = kind_of(statement)
+            if kind is None or kind in _REFUSED:
                 raise StatementError(
                     "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
                 )
@@ -330,7 +331,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
                 self._cancellation.check()
                 check_count(bound.count, len(row))
                 result = self.connection.execute(statement, list(row) or None)
-                if statement.type in _COUNTED:
+                if kind in _COUNTED:
                     changed += _changed(result)
             return changed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.errors import DataError
+
+if TYPE_CHECKING:
+    from duckdb import Statement, StatementType
 
 _UTC = pa.timestamp("us", "UTC")
 _PLAIN: dict[str, pa.DataType] = {
@@ -138,6 +141,14 @@ def _long(column: pa.StructArray) -> pa.StringArray:
 
 def _of_intervals(type: Any) -> bool:
     return bool(type.id == "interval" or (type.id == "list" and _of_intervals(type.children[0][1])))
+
+
+def kind_of(statement: Statement) -> StatementType | None:
+    """None for a kind that DuckDB's Python does not know, such as UPDATE EXTENSIONS."""
+    try:
+        return statement.type
+    except ValueError:
+        return None
 
 
 def missing(column: pa.Array) -> tuple[str, int] | None:
