@@ -13,6 +13,7 @@ from dai.commands import OK, USAGE
 from dai.commands.output import UsageError
 from dai.commands.run import configuration, greeting
 from dai.config import Config, IdentityConfig, PolicyConfig, ServiceConfig, parse
+from dai.config.resources import ResourceConfig
 from dai.config.service import TlsConfig
 from dai.errors import ConfigurationError
 
@@ -53,6 +54,7 @@ def test_writing_is_granted_by_an_option(
 
 
 BOOK = {"resources": {"book": {"url": "sqlite://"}}}
+FILES = ResourceConfig(name="birds", url="files:///?birds=csv%3Abirds.csv")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,14 @@ BOOK = {"resources": {"book": {"url": "sqlite://"}}}
             ["nothing yet", "beyond this machine"],
         ),
         (parse({**BOOK, "policy": {"write": ["anonymous"]}}), "127.0.0.1", ["Try:"], ["only read"]),
+        (parse({**BOOK, "policy": {"write": ["*", "alice"]}}), "127.0.0.1", ["only read"], []),
+        (
+            parse({**BOOK, "policy": {"write": ["alice"]}, "identity": {"methods": ["token"]}}),
+            "127.0.0.1",
+            ["Try:"],
+            ["only read"],
+        ),
+        (Config(resources={"birds": FILES}), "127.0.0.1", ["Try:"], ["only read", "--write"]),
         (
             Config(service=ServiceConfig(host="0.0.0.0")),
             "0.0.0.0",
@@ -97,6 +107,9 @@ BOOK = {"resources": {"book": {"url": "sqlite://"}}}
         "nothing",
         "a resource",
         "a resource to write",
+        "a resource to write for callers whom nobody identifies",
+        "a resource to write for known callers",
+        "files",
         "everybody",
         "known callers",
         "known callers and everybody else",

@@ -137,6 +137,7 @@ def _self_signed(config: Config) -> SelfSigned:
 def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
     """Where everything is, and a first command to try."""
     from dai.config import PolicyConfig
+    from dai.config.data_files import SCHEME
 
     if not config.service.loopback:
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
@@ -153,9 +154,9 @@ def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
         ]
     if names:
         lines += ["Try:", f"  dai resources {names[0]} --server {url}", f'  dai query {url}/{names[0]} "select 1"']
-        if config.resources and not any(
-            (each.policy or config.policy or PolicyConfig()).write for each in config.resources.values()
-        ):
+        changeable = [each for each in config.resources.values() if not (each.url or "").startswith(f"{SCHEME}:")]
+        granted = {who for each in changeable for who in (each.policy or config.policy or PolicyConfig()).write}
+        if changeable and not (granted if config.identity.methods else granted & {"anonymous"}):
             lines.append("Callers only read. With --write, or by a policy, they may change data.")
     else:
         lines.append("It serves nothing yet: add [resources.NAME] with a url to the configuration.")
