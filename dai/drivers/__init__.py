@@ -149,6 +149,8 @@ class Driver(ABC):
     syntax: Syntax = STANDARD
     role: ClassVar[str | None] = None
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
+    fixed: ClassVar[bool] = False
+    """Whether nothing of it changes, whoever asks: it refuses what would, and says what to do instead."""
     comments: ClassVar[bool] = True
     """Whether the database has comments of columns."""
     replicas: tuple[Driver, ...] = ()

@@ -86,21 +86,23 @@ class Policy:
                 **extra,
             )
 
-    def check_document(self, activities: Iterable[Activity], caller: Caller, loads: bool) -> None:
+    def check_document(
+        self, activities: Iterable[Activity], caller: Caller, *, loads: bool = False, fixed: bool = False
+    ) -> None:
         """DeniedError where the caller may not run one of them. ``loads``: what bulk loads make is tables of a session,
-        not of a database."""
+        not of a database. ``fixed``: nothing of the resource changes, whoever asks."""
         for each in activities:
             self.check_element(each.element, activity=each.name)
-            if (work := _work(each, loads)) is not None:
+            if (work := _work(each, loads, fixed)) is not None:
                 self.check(work, caller, f"run {each.element} ({work}) on", activity=each.name)
             if getattr(each, "tables", ()):
                 self.check("load", caller, "load tables for queries of", activity=each.name)
 
 
-def _work(activity: Activity, loads: bool) -> str | None:
+def _work(activity: Activity, loads: bool, fixed: bool) -> str | None:
     """What kind of work the activity is besides reading."""
-    if loads and activity.role != ANY:  # whatever else would change data, a federation refuses: it only reads
-        return "load" if activity.element == "sqlBulkLoadRowSet" else None
+    if (loads or fixed) and activity.role != ANY:  # the resource itself refuses what would change data: no grant helps
+        return "load" if loads and activity.element == "sqlBulkLoadRowSet" else None
     if activity.role != ANY or activity.element in _WRITING:
         return "write" if activity.changes else None
     return "deliver" if activity.element.startswith("deliver") and activity.element != "deliverToResponse" else None

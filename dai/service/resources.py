@@ -7,7 +7,7 @@ import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from dai.drivers.collections.driver import Collections
 from dai.drivers.connections.pool import Limit
 from dai.drivers.directory.driver import Directory
 from dai.errors import ConfigurationError, DaiError, DeniedError, MissingDependencyError, NotFoundError
-from dai.perform.activity import ACTIVITIES, ANY
+from dai.perform.activity import ACTIVITIES, ANY, Activity
 from dai.plugins import Table, nearest
 from dai.security.identity import Caller
 from dai.security.policies import Policy, narrowed, policy_for
@@ -92,6 +92,11 @@ class Resource:
         if self.callers is not None:
             return self.callers.by(database_user)
         return self if self.users is None else self.users.seen_by(self.users.map.named(database_user), self)
+
+    def check_document(self, activities: Iterable[Activity], caller: Caller) -> None:
+        """DeniedError where the policy does not let the caller run one of them."""
+        loads = self.kind == "federation"
+        self.policy.check_document(activities, caller, loads=loads, fixed=self.driver.fixed)
 
     def by_each_user(self) -> Iterator[Resource]:
         """As each user of the role map sees it."""

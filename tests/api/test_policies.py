@@ -324,6 +324,26 @@ def test_a_token_for_one_resource_reaches_nothing_of_another(tmp_path: Path, boo
             each.close()
 
 
+def test_what_no_grant_could_change_says_so_itself(tmp_path: Path) -> None:
+    """Files are read: whoever is told to ask for the right to write would be refused again with it."""
+    (tmp_path / "birds.csv").write_text("i,s\n1,wren\n")
+    answers = []
+    for policy in (None, {"write": ["anonymous"]}):
+        config = configured(tmp_path, {"birds": {"files": "birds.csv"}}, policy=policy)
+        with background(config) as running, httpx.Client(base_url=running.url, timeout=60) as client:
+            for name in ("sqlUpdateStatement", "sqlBag", "sqlBulkLoadRowSet", "relationalResourceManagement"):
+                document = completed(name).replace("littleblackbook", "birds").replace("id", "i")
+                answer = client.post("/resources/birds/perform", content=DOCUMENT.format(document), headers=XML)
+                assert "read-only" in answer.text, answer.text
+                assert "--write" not in answer.text
+                answers.append((name, answer.status_code))
+            document = completed("deliverToResourceProperty").replace("littleblackbook", "birds").replace("id", "i")
+            answer = client.post("/resources/birds/perform", content=DOCUMENT.format(document), headers=XML)
+            assert (answer.status_code == 403) is (policy is None), answer.text
+    assert answers[:4] == answers[4:]
+    assert (tmp_path / "birds.csv").read_text() == "i,s\n1,wren\n"
+
+
 @pytest.mark.parametrize("granted", [None, {}, {"write": ["*"]}, {"write": ["anonymous"]}], ids=str)
 def test_writing_is_granted_also_where_nobody_is_identified(tmp_path: Path, granted: dict[str, object] | None) -> None:
     """By ``[policy]``, for what has no policy of its own. Nothing changes otherwise, and the error says what to do."""

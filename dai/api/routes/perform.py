@@ -182,7 +182,7 @@ async def post_perform(
                 expected=target.name,
                 hint=f"Send it to /resources/{quote(name)}/perform.",
             )
-    target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
+    target.check_document(perform.activities, access.caller)
     named = perform.session.id if perform.session is not None else None
     if named is not None and (worker := service.home_of(named, target.name)) is not None:
         return Moved(request, worker, data)

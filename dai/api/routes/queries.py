@@ -180,7 +180,7 @@ async def post_query(
         target.policy.check("load", access.caller, "load tables for queries of")
     # A few bytes of a table may be many rows.
     perform = await off_loop(service, prepared) if large or statement.tables else prepared()
-    target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
+    target.check_document(perform.activities, access.caller)
     if asynchronous(request, options):
         session = session_of(service, access, options, target)
         return await job_of(request, options, target, "query", data, perform, session, blocksize)
@@ -206,7 +206,7 @@ async def get_query(request: Request, resource: NamedResource, asked: Annotated[
     if service.audit.on:
         request.state.access.document = digest(body)
     perform = _query(statement)
-    resource.policy.check_document(perform.activities, request.state.access.caller, loads=False)
+    resource.check_document(perform.activities, request.state.access.caller)
     options = QueryOptions.model_validate({"format": asked.format, "session": asked.session})
     return _answered(request, resource, options, statement, perform, None, began, first="json-array")
 

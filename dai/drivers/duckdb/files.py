@@ -39,7 +39,7 @@ from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.tables import Statistics, TableInfo
-from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError, NotFoundError, StatementError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, NotAQueryError, NotFoundError, StatementError
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -66,6 +66,7 @@ _State = tuple[_File, ...]
 class Files(DuckDB):
     """``tables``: the paths, patterns and addresses of each, as ``csv:/data/people.csv``."""
 
+    fixed = True
     telling = DuckDB.telling | {"duckdb_views", "pg_views", "pg_get_viewdef", "sqlite_master", "sqlite_schema", "views"}
 
     def __init__(self, tables: Mapping[str, Sequence[str]], options: DriverOptions) -> None:
@@ -390,4 +391,7 @@ def _said(failure: DaiError) -> str:
 
 
 def _refuse() -> NoReturn:
-    raise DeniedError("Files are read, and never changed.")
+    raise NotAQueryError(
+        "Tables of files are read-only: the service changes no files.",
+        hint="Change the files where they are; the service sees that after a second.",
+    )
