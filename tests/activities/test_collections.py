@@ -80,6 +80,20 @@ def test_many_may_use_a_new_database_first(request: pytest.FixtureRequest, tmp_p
             store.close()
 
 
+def test_a_first_reader_waits_for_no_writer(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """A process that begins while another changes a collection for long: what is there need not be made."""
+    url = f"sqlite:///{tmp_path}/notes.db"
+    first, second = Store(url, DriverOptions()), Store(url, DriverOptions(pool_wait=0.5))
+    with first.transaction(Cancellation()) as transaction:
+        transaction.collection("")
+    with first.transaction(Cancellation(), write=True) as changing:
+        changing.collection("", lock=True)
+        with second.transaction(Cancellation()) as transaction:
+            assert transaction.collections(transaction.collection("")) == []
+    first.close()
+    second.close()
+
+
 def outcome(body: str, driver: Collections, config: Config = Config()) -> str:
     """What stands in the end point ``e``; what went wrong is raised."""
     with Running(parse(written(body)), Environment(driver, Ends(), Cancellation(), config=config)) as work:

@@ -192,18 +192,34 @@ class Store:
                 Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
                 make_private(self._url.database)
             with self._engine.connect() as connection:
-                # one process after the other: all workers of a service may begin at once
                 if self._sqlite:
                     self._locking(connection, "PRAGMA journal_mode=WAL", Cancellation())
                     connection.commit()
-                    self._locking(connection, "BEGIN IMMEDIATE", Cancellation())
-                else:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
-                _metadata.create_all(connection)
-                if connection.execute(sa.select(_collections.c.id).where(_collections.c.path == "")).first() is None:
-                    connection.execute(_collections.insert().values(path=""))
+                if not _are_made(connection):
+                    connection.rollback()
+                    self._make(connection)
                 connection.commit()
             self._ready = True
+
+    def _make(self, connection: sa.Connection) -> None:
+        """One process after the other: all workers of a service may begin at once."""
+        if self._sqlite:
+            self._locking(connection, "BEGIN IMMEDIATE", Cancellation())
+        else:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+        _metadata.create_all(connection)
+        if not _has_root(connection):
+            connection.execute(_collections.insert().values(path=""))
+
+
+def _are_made(connection: sa.Connection) -> bool:
+    """Looks without a lock: who only reads waits for nobody who writes."""
+    there = set(sa.inspect(connection).get_table_names())
+    return there >= set(_metadata.tables) and _has_root(connection)
+
+
+def _has_root(connection: sa.Connection) -> bool:
+    return connection.execute(sa.select(_collections.c.id).where(_collections.c.path == "")).first() is not None
 
 
 class Transaction:
