@@ -81,10 +81,21 @@ def settled(query: exp.Expression, marks: int) -> bool:
 
 
 def _decides_nothing(node: exp.Expression) -> bool:
-    """Whether the literal is compared with columns."""
+    """Whether the literal is compared with columns, and no column is named after it."""
+    if _is_in_a_name(node):
+        return False
     above: Any = node.parent
     while isinstance(above, exp.Paren | exp.Neg) or type(above) is exp.Cast:
         node, above = above, above.parent
     if not isinstance(above, _COMPARED) or above.args.get("query") is not None or above.this is node:
         return False
     return above.this.find(exp.Column) is not None and not above.this.find(exp.Subquery, exp.Query)
+
+
+def _is_in_a_name(node: exp.Expr) -> bool:
+    """Whether the literal is within a result without a name of its own: DuckDB names it after its text."""
+    while (above := node.parent) is not None:
+        if isinstance(above, exp.Select) and node.arg_key == "expressions" and not isinstance(node, exp.Alias):
+            return True
+        node = above
+    return False

@@ -100,6 +100,10 @@ CASES: list[tuple[str, str, list[Any], list[Any], bool]] = [
     ("a result", f"SELECT max(id + ?) AS n {JOINED} k = 3", [2], [3], False),
     ("a result of CASE", f"SELECT sum(CASE WHEN id > 3 THEN ? END) AS n {JOINED} k = 3", [2], [3], False),
     ("a moment", f"SELECT count(*) AS n {JOINED} d + INTERVAL (?) DAY > DATE '2022-01-01'", [2], [30], False),
+    ("a name that has the value", f"SELECT count(*) FILTER (WHERE id > ?) {JOINED} k = 3", [3], [4000], False),
+    ("a name in FROM", f"SELECT * FROM (SELECT count(*) FILTER (WHERE id > ?) {JOINED} k = 3)", [3], [4000], False),
+    ("a name that is a query", f"SELECT (SELECT count(*) {JOINED} id > ?), 1 AS n", [3900], [3600], False),
+    ("a filter of a named result", f"SELECT count(*) FILTER (WHERE id > ?) AS n {JOINED} k = 3", [3], [4000], True),
     ("few rows, then many", f"SELECT count(*) AS n {JOINED} id < ?", [3], [4900], False),
 ]
 
