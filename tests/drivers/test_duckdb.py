@@ -135,10 +135,24 @@ def test_python_objects_are_not_tables(driver: Driver) -> None:
         table(driver, "SELECT * FROM secret")
 
 
-def test_a_query_with_a_side_effect_is_refused(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT nextval('numbers')",
+        "FROM query('SELECT nextval(''numbers'')')",
+        "FROM destroy_external_resource('query', 'SELECT nextval(''numbers'')')",
+        """FROM "Destroy_External_Resource" /* */ ('query', 'SELECT nextval(''numbers'')')""",
+        "FROM deregister_external_resource('a')",
+    ],
+)
+def test_a_query_with_a_side_effect_is_refused(driver: Driver, sql: str) -> None:
+    """Also where DuckDB runs the text in another transaction, which writes."""
     update(driver, "CREATE SEQUENCE numbers")
     with pytest.raises(StatementError):
-        table(driver, "SELECT nextval('numbers')")
+        table(driver, sql)
+    assert table(driver, "SELECT last_value FROM duckdb_sequences()").column(0).to_pylist() == [None]
+    with pytest.raises(StatementError, match=r"not allowed|read-only|Cannot write"):
+        table(driver, sql)
     assert table(driver, "EXPLAIN SELECT 1").num_rows == 1
 
 

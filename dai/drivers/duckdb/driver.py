@@ -73,8 +73,8 @@ _TELLING = frozenset(
 )
 """Functions and views that tell paths and settings of the service."""
 _BUILDING = frozenset(
-    "create_external_resource json_execute_serialized_sql json_serialize_plan query query_table "
-    "register_external_resource register_external_resource_type".split()
+    "create_external_resource deregister_external_resource destroy_external_resource json_execute_serialized_sql "
+    "json_serialize_plan query query_table register_external_resource register_external_resource_type".split()
 )
 """Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
