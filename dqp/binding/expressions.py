@@ -410,9 +410,18 @@ def _quantified(node: exp.Expression) -> exp.Expression:
 
 
 def _plain(nodes: list[exp.Expression]) -> bool:
+    """Whether they are values of a list. A decimal among them may be rounded there, but not behind IN."""
     return bool(nodes) and all(
-        isinstance(each, exp.Literal | exp.Null | exp.Cast | exp.Neg | exp.Paren) for each in nodes
+        isinstance(each, exp.Literal | exp.Null | exp.Cast | exp.Neg | exp.Paren)
+        and not any(map(_is_decimal, each.find_all(exp.Literal, exp.DataType)))
+        for each in nodes
     )
+
+
+def _is_decimal(node: exp.Expression) -> bool:
+    if isinstance(node, exp.DataType):
+        return node.is_type("decimal")
+    return not node.is_string and "." in node.this
 
 
 def _mixed(low: exp.Expression, high: exp.Expression) -> bool:

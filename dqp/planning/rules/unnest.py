@@ -36,6 +36,7 @@ from dqp.algebra.operators import (
 from dqp.planning.context import Context, same_values
 from dqp.planning.predicates import all_of, bare, changing, rebuilt, strict
 from dqp.planning.rules.columns import in_order
+from dqp.planning.rules.decimals import is_equality
 
 Predicates = list[exp.Expression]
 
@@ -123,6 +124,9 @@ def _semi_join(
         if operand is None or isinstance(operand, exp.Tuple) or len(nested.plan.columns) != 1:
             return None
         value = column(nested.plan.columns[0])
+        if not is_equality(operand, tree, value, nested.plan, context):
+            context.remark("IN over decimals of which no decimal has all the digits is left to DuckDB")
+            return None
         if negated and not (never_null(operand, tree) and never_null(value, plan)):
             context.remark("NOT IN over values that may be NULL is left to DuckDB")
             return None
