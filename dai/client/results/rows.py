@@ -29,24 +29,42 @@ def uncollected(rows: int) -> Iterator[None]:
     """Without passes of the garbage collector, which would look at all rows again and again while they are made and has
     nothing to free among them. For a moment of computing, not of waiting: it concerns all threads.
 
-    Afterwards many rows are as old to the collector as what a program loads at its start, so that they are not the
-    reason for a pass either. What was young before is collected first: garbage never becomes old by this.
+    ``rows``: how many the fetch has made, with those to come. Many are as old to the collector afterwards as what a
+    program loads at its start, so that they are not the reason for a pass either. What was young before is collected
+    first, and then as old as they are.
     """
     if not gc.isenabled() or not _paused.acquire(blocking=False):
         yield  # somebody else has paused it, who lets it go on
         return
-    many = rows > gc.get_threshold()[0]
-    if many:
-        gc.collect(1)
-    gc.disable()
     try:
-        yield
+        many = _are_many(rows)
+        if many:
+            gc.collect(1)
+        try:
+            gc.disable()
+            yield
+        finally:
+            try:
+                if many and not gc.get_freeze_count():  # what somebody has frozen stays so
+                    _make_old()
+            finally:
+                gc.enable()
     finally:
-        if many and not gc.get_freeze_count():  # what somebody has frozen stays so
-            gc.freeze()
-            gc.unfreeze()
-        gc.enable()
         _paused.release()
+
+
+def _are_many(rows: int) -> bool:
+    """Whether what a program has would be old if it made the rows itself. Fewer make nothing old: old garbage stays for
+    long, with the rows that it holds."""
+    young, passes, _ = gc.get_threshold()
+    return 0 < 2 * young * passes < rows
+
+
+def _make_old() -> None:
+    try:
+        gc.freeze()
+    finally:
+        gc.unfreeze()
 
 
 class Rows:
@@ -72,7 +90,7 @@ class Rows:
         """The next rows; fewer at the end."""
         taken: list[Row] = []
         while most is None or len(taken) < most:
-            if self._at - self._first >= len(self._rows) and not self._convert():
+            if self._at - self._first >= len(self._rows) and not self._convert(len(taken)):
                 break
             start = self._at - self._first
             part = self._rows[start : None if most is None else start + most - len(taken)]
@@ -96,15 +114,15 @@ class Rows:
         self._rows, self._batch = [], None
         self._stream.close()
 
-    def _convert(self) -> bool:
-        """Makes the next portion Python values; False after the last."""
+    def _convert(self, before: int) -> bool:
+        """Makes the next portion Python values; False after the last. ``before``: rows that the fetch has already."""
         while self._batch is None or self._at >= self._batch.num_rows:
             self._batch = next(self._stream, None)
             self._at, self._first, self._rows = 0, 0, []
             if self._batch is None:
                 return False
         part = self._batch.slice(self._at, PORTION)
-        with uncollected(part.num_rows):
+        with uncollected(before + part.num_rows):
             columns = list(map(_values, part.columns, self.schema, self._numeric))
             self._rows = list(zip(*columns, strict=True)) if columns else [()] * part.num_rows
         self._first = self._at
