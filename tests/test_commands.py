@@ -361,6 +361,10 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
     granted.write_text(good.read_text() + '[policy]\nread = ["group:lab"]\nwrite = ["alice", "bob"]\n')
     assert main(["check-config", str(granted)]) == OK
     assert "book: may be read by group:lab; written by alice, bob\n" in capsys.readouterr().out
+    (tmp_path / "birds.csv").write_text("id,name\n1,wren\n")
+    granted.write_text('[resources.birds]\nfiles = "birds.csv"\n[policy]\nwrite = ["alice"]\n')
+    assert main(["check-config", str(granted)]) == OK
+    assert "birds: may be read by *, anonymous; written by nobody\n" in capsys.readouterr().out
     bad = tmp_path / "bad.toml"
     bad.write_text('[resources.lab]\nurl = "postgresql://127.0.0.1:1/lab"\nconnect_wait = 0.5\npool_wait = 0.5\n')
     assert main(["check-config", str(bad)]) == FAILED

@@ -196,8 +196,11 @@ def run_check(arguments: argparse.Namespace) -> int:
                         if url is not None:
                             error.hint = f"Check its url in {arguments.file}: {address(url)}."
                         print(f"  {who}: " + str(error).replace("\n", "\n    "))
-            read, write = (", ".join(who) or "nobody" for who in (resource.policy.read, resource.policy.write))
-            print(f"  {name}: may be read by {read}; written by {write if resource.kind != 'federation' else 'nobody'}")
+            read, write = resource.policy.read, resource.policy.write
+            if resource.kind == "federation" or resource.driver.fixed:
+                write = ()
+            read_by, written_by = (", ".join(who) or "nobody" for who in (read, write))
+            print(f"  {name}: may be read by {read_by}; written by {written_by}")
             if resource.users is not None and not resource.users.map.users:
                 failed += 1
                 print(f"  {name}: its role map has no entry for it, so nobody may ask it.")
