@@ -61,8 +61,9 @@ RULES: tuple[Rule, ...] = (
 
 
 def optimise(tree: Operator, context: Context) -> Operator:
-    """The tree after every rule. What is equal in it is known only at the end, and large statements hide it: where they
-    read the same table again, the plan that reads each table alone is weighed, too."""
+    """The tree after every rule. Equal subtrees run once, but they are found only at the end, and a large statement
+    hides those inside it. So where statements read a large table again, the plan is compared with a second one, in
+    which sources only read tables."""
     context.learn(tree)
     planned = _ruled(tree, context)
     if context.options.pushdown == "cost" and reads_again(planned, context):

@@ -192,7 +192,7 @@ def _read_again(remotes: list[Remote], context: Context) -> bool:
 
 
 def less(tree: Operator, other: Operator, context: Context) -> str | None:
-    """A remark, where the plan takes less time than the other one, for what it alone computes once."""
+    """The remark for EXPLAIN if ``tree`` takes less time than ``other`` because more of it runs once; else None."""
     sharing, others = Sharing(tree), Sharing(other)
     if len(sharing.tables) <= len(others.tables):
         return None
