@@ -2,6 +2,7 @@
 values of a subquery, of a list or a row, and merges columns, by all digits before it. The answers are DuckDB's."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -50,6 +51,14 @@ CONDITIONS = [
     "huge = ANY([0.00::DECIMAL(38, 2), 1])",
     "huge = ANY([0, 5])",
     "huge <> ALL([0.00::DECIMAL(38, 2)])",
+    "id = ANY([1.0, 2.5, NULL])",
+    "id <> ALL([1.0, 2.5])",
+    "id IN [1.0, 2.5, NULL]",
+    "NOT id IN [1.0, 2.5, NULL]",
+    "huge IN [0.00::DECIMAL(38, 2), NULL]",
+    "NOT huge IN [0.00, -0.000001]",
+    "NOT huge IN [0.00, 0.0000001, NULL]",
+    "huge IN [0.0000001, 5]",
     "list_contains([0.00::DECIMAL(38, 2)], huge)",
     "(huge, 1) = (0.00::DECIMAL(38, 2), 1)",
     "(huge, id) IN (SELECT wide, y FROM {e})",
@@ -110,3 +119,28 @@ def test_answers(sql: str, sources: tuple[str, str], lab: Lab, oracle: duckdb.Du
     expected = sorted(map(str, oracle.execute(sql.format(s="s", e="e")).fetchall()))
     answer = lab.sql(sql.format(s=sources[0], e=sources[1])).arrow()
     assert sorted(str(tuple(each.values())) for each in answer.to_pylist()) == expected
+
+
+LISTS = [["0.001", "-0.5", None], ["0.0000001"], ["0.00"], ["2", "0.005"], ["1.5", "7"]]
+
+
+@pytest.mark.parametrize("listed", LISTS, ids=str)
+@pytest.mark.parametrize(
+    "condition", ["huge {}IN $listed", "id {}IN $listed", "near {}IN $listed", "whole {}IN $listed"]
+)
+def test_lists(condition: str, listed: list[str | None], lab: Lab, oracle: duckdb.DuckDBPyConnection) -> None:
+    values = [None if each is None else Decimal(each) for each in listed]
+    written = f"[{', '.join(each or 'NULL' for each in listed)}]"
+    tables = (
+        "(SELECT id, huge, near, huge::DECIMAL(38, 0) AS whole FROM {s} s JOIN {e} e ON huge >= near OR huge IS NULL)"
+    )
+    for negation in ("", "NOT "):
+        sql = f"SELECT id FROM {tables} WHERE {condition.format(negation)} ORDER BY id"
+        expected = oracle.execute(sql.format(s="s", e="e").replace("$listed", written)).fetchall()
+        answer = lab.sql(sql.format(s="one.s", e="two.e"), listed=values).arrow()
+        assert [tuple(each.values()) for each in answer.to_pylist()] == expected
+
+
+def test_lists_that_sources_run(lab: Lab) -> None:
+    plan = str(lab.sql("SELECT y FROM two.e WHERE amt IN $listed", listed=[Decimal("0.01"), Decimal("3.5")]).explain())
+    assert "\"amt\" IN (CAST('0.01' AS" in plan.split("Remote two")[1]

@@ -1,7 +1,7 @@
-"""Where IN of a subquery is not the same as ``=``.
+"""Where IN of a subquery or of a list (``IN […]``) is not the same as ``=``.
 
 Of two decimals of which no decimal has all the digits, DuckDB compares all digits behind the point with ``=``, and
-looks with all digits before it among the values of a subquery: ``0.001 IN (SELECT 0::DECIMAL(38, 2))``.
+looks with all digits before it among the values of a subquery or a list: ``0.001 IN (SELECT 0::DECIMAL(38, 2))``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dqp.algebra.operators import Aggregate, Nested, Operator, Project, SetOpera
 from dqp.planning.context import Context
 from dqp.planning.predicates import bare
 from dqp.sql.dialects.constants import number
-from dqp.sql.dialects.typing import Type, compared, is_decimal, is_within, parsed
+from dqp.sql.dialects.typing import Type, compared, is_decimal, is_exact, is_within, parsed
 
 _ANY = Type("DECIMAL")
 """Of what may be a decimal of any digits."""
@@ -31,6 +31,45 @@ def is_equality(
         return False
     both = compared(one, other)
     return is_within(one, both) and is_within(other, both)
+
+
+def as_in(node: exp.Expression, context: Context) -> exp.Expression | None:
+    """``contains``, ``= ANY`` and ``<> ALL`` of a column and a list of exact numbers as IN, which sources run; None
+    where that is not the same."""
+    is_not = type(node) is exp.NEQ and isinstance(node.expression, exp.All)
+    if isinstance(node, exp.Anonymous) and node.name == "contains" and len(node.expressions) == 2:
+        listed, operand = node.expressions
+        items = [each for each in listed.expressions if not isinstance(each, exp.Null)]
+    elif is_not or (type(node) is exp.EQ and isinstance(node.expression, exp.Any)):
+        operand, listed = node.this, bare(node.expression.this)
+        items = listed.expressions
+    else:
+        return None
+    known = context.type_of(bare(operand))
+    if not isinstance(listed, exp.Array) or not items or known is None or not is_exact(own := parsed(known)):
+        return None
+    for each in items:
+        number_type = _number(each, context)
+        if isinstance(each, exp.Null):
+            continue
+        if number_type is None or not is_exact(number_type):
+            return None
+        both = compared(own, number_type)
+        if is_decimal(both) and not (is_within(own, both) and is_within(number_type, both)):
+            return None
+    membership = exp.In(this=operand, expressions=items)
+    return exp.Not(this=membership) if is_not else membership
+
+
+def _number(node: exp.Expression, context: Context) -> Type | None:
+    """The type of a constant number."""
+    node = bare(node)
+    if isinstance(node, exp.Neg):
+        return _number(node.this, context)
+    if isinstance(node, exp.Literal):
+        return None if node.is_string else number(node.this)[1]
+    known = context.type_of(node) if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) else None
+    return None if known is None else parsed(known)
 
 
 def _decimal(node: exp.Expression, tree: Operator, context: Context) -> Type | None:

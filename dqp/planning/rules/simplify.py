@@ -33,6 +33,7 @@ from dqp.planning.predicates import (
     quantified,
     rebuilt,
 )
+from dqp.planning.rules.decimals import as_in
 
 _INT32 = 2**31 - 1
 _ARITHMETIC: Mapping[type[exp.Expression], Callable[[Any, Any], Any]] = {
@@ -85,6 +86,8 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
         if isinstance(interval, exp.Interval):
             return _moved(value(node.this), interval, -1 if isinstance(node, exp.Sub) else 1)
         return None
+    if (membership := as_in(node, context)) is not None:
+        return membership
     if isinstance(node, COMPARISONS):
         return _comparison(node, context)
     if isinstance(node, exp.In) and node.expressions:
