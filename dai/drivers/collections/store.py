@@ -150,12 +150,16 @@ class Store:
     def _begin(self, connection: sa.Connection, write: bool, cancellation: Cancellation) -> None:
         if not self._sqlite:
             if write:
-                wait = max(1, round(self._options.pool_wait * 1000))
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait}")
+                self._bound_waiting(connection)
             else:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             return
         self._locking(connection, "BEGIN IMMEDIATE" if write else "BEGIN", cancellation)
+
+    def _bound_waiting(self, connection: sa.Connection) -> None:
+        """PostgreSQL waits for a lock as long as for a connection."""
+        wait = max(1, round(self._options.pool_wait * 1000))
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait}")
 
     def _locking(self, connection: sa.Connection, statement: str, cancellation: Cancellation) -> None:
         """Runs a statement of SQLite that locks the file, when nobody else does."""
@@ -206,6 +210,9 @@ class Store:
         if self._sqlite:
             self._locking(connection, "BEGIN IMMEDIATE", Cancellation())
         else:
+            # each statement sees what another process has made meanwhile
+            connection.execution_options(isolation_level="READ COMMITTED")
+            self._bound_waiting(connection)
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
         _metadata.create_all(connection)
         if not _has_root(connection):
