@@ -240,7 +240,7 @@ def indexed(tree: Operator, names: Set[str]) -> bool:
     return any(key and key[0] in columns for key in (*tree.table.keys, *tree.table.indexes))
 
 
-class Once(Protocol):
+class ComputedOnce(Protocol):
     """What of a tree is computed once (``dqp.planning.common_subtrees.Sharing``)."""
 
     def nodes(self, tree: Operator) -> Iterable[Operator]: ...
@@ -255,7 +255,7 @@ def elapsed(
     parts: Callable[[Remote], int],
     left: float = 1.0,
     hoped: float = HOPED,
-    once: Once | None = None,
+    once: ComputedOnce | None = None,
 ) -> float:
     """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
     is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same

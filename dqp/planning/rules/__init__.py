@@ -30,7 +30,7 @@ from dqp.planning.rules.passes import one_pass
 from dqp.planning.rules.repeated import ask_once
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
-from dqp.planning.rules.subtrees import less, push_subtrees, reads_again
+from dqp.planning.rules.subtrees import push_subtrees, reads_again, remark_if_less
 from dqp.planning.rules.unnest import unnest
 
 __all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
@@ -70,7 +70,7 @@ def optimise(tree: Operator, context: Context) -> Operator:
         alone = replace(context, options=replace(context.options, pushdown="none"), remarks=[])
         read = _ruled(tree, alone)
         context.learn(read)
-        if (remark := less(read, planned, context)) is not None:
+        if (remark := remark_if_less(read, planned, context)) is not None:
             context.remarks[:] = [*alone.remarks, remark]
             return read
     return planned

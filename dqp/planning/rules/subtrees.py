@@ -191,7 +191,7 @@ def _read_again(remotes: list[Remote], context: Context) -> bool:
     return any(sum(each) - max(each) >= LONG for each in seconds.values())
 
 
-def less(tree: Operator, other: Operator, context: Context) -> str | None:
+def remark_if_less(tree: Operator, other: Operator, context: Context) -> str | None:
     """The remark for EXPLAIN if ``tree`` takes less time than ``other`` because more of it runs once; else None."""
     sharing, others = Sharing(tree), Sharing(other)
     if len(sharing.tables) <= len(others.tables):
