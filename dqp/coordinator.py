@@ -30,7 +30,8 @@ from dai.streams.stream import Stream
 from dai.streams.tracing import ending
 from dqp.algebra.functions import MOMENTS
 from dqp.algebra.meanings import meanings_of
-from dqp.algebra.operators import Names, Operator, identifiers
+from dqp.algebra.operators import Names, Operator
+from dqp.algebra.trees import identifiers
 from dqp.binding import marks
 from dqp.binding.binder import Bound, bind
 from dqp.binding.parameters import Parameters, spelled

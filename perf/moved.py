@@ -23,8 +23,10 @@ from sqlglot import exp
 
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import Keys, Members
-from dqp.algebra.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
+from dqp.algebra.operators import Filter, Operator, Remote, Scan, Sort
+from dqp.algebra.trees import walk
 from dqp.coordinator import Coordinator, Planned, Running
 from dqp.execution.execution import Measurement
 from dqp.execution.fetch import scans_of

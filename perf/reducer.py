@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dai.streams.cancellation import Cancellation
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -32,12 +33,9 @@ from dqp.algebra.operators import (
     Scan,
     Sort,
     column,
-    conjuncts,
-    everywhere,
-    rewritten,
-    walk,
 )
 from dqp.algebra.table import Table
+from dqp.algebra.trees import everywhere, rewritten, walk
 from dqp.catalog.catalog import Catalog
 from dqp.execution.leaves import remotes
 from dqp.planning.context import Context

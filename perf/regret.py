@@ -18,7 +18,8 @@ from typing import Any
 
 from dai.drivers.tables import Statistics
 from dai.errors import CancelledError
-from dqp.algebra.operators import Remote, walk_deep
+from dqp.algebra.operators import Remote
+from dqp.algebra.trees import walk_deep
 from dqp.sql import dialects
 from perf.federated_world import TPCH, Urls, make_tpch, services
 from perf.harness import Report, legend_below, median, shown

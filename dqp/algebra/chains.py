@@ -53,3 +53,22 @@ def balanced(query: exp.Expression) -> exp.Expression:
             else:
                 node.replace(chain)
     return query
+
+
+def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
+    """The conditions that AND joins, as a list; none for None."""
+    if condition is None:
+        return []
+    if isinstance(condition, exp.Paren):
+        return conjuncts(condition.this)
+    if isinstance(condition, exp.And):
+        return [*conjuncts(condition.this), *conjuncts(condition.expression)]
+    return [condition]
+
+
+def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
+    """The parts joined by AND; None if there are none."""
+    if not parts:
+        return None
+    copies = [each.copy() for each in parts]
+    return chained(exp.And, [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in copies])

@@ -5,19 +5,17 @@ renames a column implicitly, so a tree can be moved, cut or joined without captu
 expressions in DuckDB's dialect; an ``exp.Column`` in them has an identifier (quoted, without a table). A subquery in an
 expression is a ``Nested``, whose plan may use identifiers of the operators around it; then it is correlated.
 
-Trees are frozen values, compared by content. ``with_inputs`` and ``rewritten`` make changed copies.
+Trees are frozen values, compared by content. ``with_inputs`` and ``trees.rewritten`` make changed copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
-
-from dqp.algebra.chains import chained
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -379,124 +377,26 @@ def column(identifier: str) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=identifier, quoted=True))
 
 
-def walk(tree: Operator) -> Iterator[Operator]:
-    """The tree's operators, root first, without those of plans in expressions."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += reversed(node.inputs)
-
-
-def plans_in(node: Operator) -> Iterator[Operator]:
-    """The plans nested in a node's expressions."""
-    return (each.plan for each in node.subqueries)
-
-
-def walk_deep(tree: Operator) -> Iterator[Operator]:
-    """As ``walk``, with each node's nested plans after the node."""
-    for node in walk(tree):
-        yield node
-        for plan in plans_in(node):
-            yield from walk_deep(plan)
-
-
-def identifiers(tree: Operator) -> Iterator[str]:
-    """Every identifier that the tree or a plan in its expressions outputs."""
-    for node in walk_deep(tree):
-        yield from node.columns
-
-
-def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operator:
-    """The tree with ``change`` applied to every operator, children first."""
-    return change(tree.with_inputs(*(rewritten(each, change) for each in tree.inputs)))
-
-
-def used(expression: exp.Expression) -> frozenset[str]:
-    """Identifiers that an expression and its nested plans need from outside."""
-    names: set[str] = set()
-    for node in _leaves(expression):
-        if isinstance(node, Nested):
-            names |= free(node.plan)
-        else:
-            names.add(node.name)
-    return frozenset(names)
-
-
 def subqueries(expression: exp.Expression) -> list[Nested]:
     """The nested plans in an expression, without the plans nested in these."""
-    return [node for node in _leaves(expression) if isinstance(node, Nested)]
+    return [node for node in leaves(expression) if isinstance(node, Nested)]
 
 
-def _leaves(expression: exp.Expression) -> list[exp.Expr]:
+def leaves(expression: exp.Expression) -> list[exp.Expr]:
     """The columns and subqueries in an expression. Planning calls this often; ``Expr.walk`` takes four times as
     long."""
-    leaves: list[exp.Expr] = []
+    parts: list[exp.Expr] = []
     stack: list[Any] = [expression]
     while stack:
         node = stack.pop()
         if isinstance(node, exp.Column):
-            leaves.append(node)
+            parts.append(node)
             continue
         if isinstance(node, Nested):
-            leaves.append(node)
+            parts.append(node)
         for each in node.args.values():
             if isinstance(each, exp.Expr):
                 stack.append(each)
             elif type(each) is list:
                 stack.extend(one for one in each if isinstance(one, exp.Expr))
-    return leaves
-
-
-def free(tree: Operator) -> frozenset[str]:
-    """Identifiers that a tree uses but does not output: those that a correlated subquery takes from outside."""
-    produced: set[str] = set()
-    needed: set[str] = set()
-    for node in walk(tree):
-        produced.update(node.columns)
-        for each in node.inputs:
-            produced.update(each.columns)
-        for expression in node.expressions:
-            needed |= used(expression)
-        if isinstance(node, Remote):
-            needed |= free(node.tree)
-    return frozenset(needed - produced)
-
-
-def substituted(expression: exp.Expression, by: dict[str, exp.Expression]) -> exp.Expression:
-    """The expression with columns replaced, also in nested plans."""
-
-    def change(node: Any) -> Any:
-        if isinstance(node, exp.Column) and node.name in by:
-            return by[node.name].copy()
-        if isinstance(node, Nested) and free(node.plan) & by.keys():
-            arguments = {**node.args, "plan": everywhere(node.plan, lambda each: substituted(each, by))}
-            return Nested(**arguments)
-        return node
-
-    changed: exp.Expression = expression.transform(change)
-    return changed
-
-
-def everywhere(tree: Operator, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-    """The tree with ``change`` applied to every expression of every operator."""
-    return rewritten(tree, lambda each: each.with_expressions(change))
-
-
-def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
-    """The conditions that AND joins, as a list; none for None."""
-    if condition is None:
-        return []
-    if isinstance(condition, exp.Paren):
-        return conjuncts(condition.this)
-    if isinstance(condition, exp.And):
-        return [*conjuncts(condition.this), *conjuncts(condition.expression)]
-    return [condition]
-
-
-def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
-    """The parts joined by AND; None if there are none."""
-    if not parts:
-        return None
-    copies = [each.copy() for each in parts]
-    return chained(exp.And, [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in copies])
+    return parts

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import (
     Aggregate,
@@ -19,7 +20,6 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     Verbatim,
-    conjuncts,
 )
 
 

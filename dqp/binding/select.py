@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Project, Sort, column, free, substituted
+from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Project, Sort, column
+from dqp.algebra.trees import free, substituted
 from dqp.binding.expressions import Expressions
 from dqp.binding.from_clause import from_clause
 from dqp.binding.scope import Output, Scope, Unmodelled, folded, only

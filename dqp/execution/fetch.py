@@ -24,21 +24,12 @@ from sqlglot import exp
 from dai.errors import DaiError, DatabaseUnavailableError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.chains import conjunction, conjuncts
 from dqp.algebra.dialects import explained, properties
 from dqp.algebra.keys import Members
-from dqp.algebra.operators import (
-    Filter,
-    Nested,
-    Operator,
-    Remote,
-    Scan,
-    Sort,
-    conjunction,
-    conjuncts,
-    rewritten,
-    walk_deep,
-)
+from dqp.algebra.operators import Filter, Nested, Operator, Remote, Scan, Sort
 from dqp.algebra.table import Table
+from dqp.algebra.trees import rewritten, walk_deep
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving

@@ -9,7 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dai.errors import DataError
-from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim, plans_in, walk_deep
+from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim
+from dqp.algebra.trees import plans_in, walk_deep
 from dqp.algebra.types import duckdb_type
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing

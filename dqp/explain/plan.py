@@ -11,7 +11,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dqp.algebra.operators import Call, Exchange, Operator, Receive, Remote, plans_in, walk, walk_deep
+from dqp.algebra.operators import Call, Exchange, Operator, Receive, Remote
+from dqp.algebra.trees import plans_in, walk, walk_deep
 from dqp.execution.execution import Execution, Measurement
 from dqp.explain.labels import described
 from dqp.explain.nodes import Figures, Node

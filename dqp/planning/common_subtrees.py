@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import PLACE
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
@@ -35,11 +36,8 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     column,
-    conjuncts,
-    free,
-    plans_in,
-    walk,
 )
+from dqp.algebra.trees import free, plans_in, walk
 from dqp.planning.costing.cost import Estimator
 from dqp.sql.render_duckdb import expression_sql
 

@@ -10,18 +10,8 @@ from sqlglot import exp
 
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
-from dqp.algebra.operators import (
-    Aggregate,
-    Inline,
-    Names,
-    Nested,
-    Operator,
-    Project,
-    Remote,
-    Scan,
-    SetOperation,
-    walk,
-)
+from dqp.algebra.operators import Aggregate, Inline, Names, Nested, Operator, Project, Remote, Scan, SetOperation
+from dqp.algebra.trees import walk
 from dqp.algebra.types import duckdb_type
 from dqp.planning.costing.cost import Estimator
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort, walk, walk_deep
+from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort
+from dqp.algebra.trees import walk, walk_deep
 from dqp.catalog.statistics.learned import Learned
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import COUNTED

@@ -13,7 +13,8 @@ from typing import Any
 from sqlglot import exp
 
 from dqp.algebra.dialects import properties
-from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column, rewritten
+from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column
+from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.splitting import scanned
 

@@ -11,7 +11,8 @@ from sqlglot import exp
 
 from dqp.algebra.chains import chained
 from dqp.algebra.constants import value
-from dqp.algebra.operators import Nested, column, everywhere, free, walk
+from dqp.algebra.operators import Nested, column
+from dqp.algebra.trees import everywhere, free, walk
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 FLIPPED: Mapping[type[exp.Expression], type[exp.Expression]] = {

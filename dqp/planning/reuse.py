@@ -13,7 +13,8 @@ from typing import Any
 from sqlglot import exp
 
 from dqp.algebra.constants import PLACE
-from dqp.algebra.operators import Nested, Operator, Remote, Verbatim, everywhere, rewritten, walk_deep
+from dqp.algebra.operators import Nested, Operator, Remote, Verbatim
+from dqp.algebra.trees import everywhere, rewritten, walk_deep
 from dqp.planning.context import Context
 from dqp.planning.predicates import COMPARISONS, bare, rebuilt
 from dqp.planning.rules.subtrees import refused

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Names, Operator, Remote, identifiers
+from dqp.algebra.operators import Names, Operator, Remote
+from dqp.algebra.trees import identifiers
 from dqp.planning.context import Context
 from dqp.planning.costing.work import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees

@@ -10,19 +10,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Join,
-    Operator,
-    Project,
-    Remote,
-    Scan,
-    column,
-    conjunction,
-    conjuncts,
-    walk_deep,
-)
+from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
+from dqp.algebra.trees import walk_deep
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"

@@ -28,9 +28,8 @@ from dqp.algebra.operators import (
     Scan,
     Sort,
     column,
-    substituted,
-    used,
 )
+from dqp.algebra.trees import substituted, used
 from dqp.planning.context import Context
 from dqp.planning.splitting import parts
 from dqp.sql import dialects

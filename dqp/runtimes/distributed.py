@@ -32,19 +32,8 @@ from sqlglot import exp
 from dai.errors import BusyError, DaiError
 from dai.streams.stream import Stream
 from dqp.algebra.constants import literal
-from dqp.algebra.operators import (
-    Aggregate,
-    Exchange,
-    Join,
-    Names,
-    Operator,
-    Project,
-    Remote,
-    Sort,
-    column,
-    identifiers,
-    walk,
-)
+from dqp.algebra.operators import Aggregate, Exchange, Join, Names, Operator, Project, Remote, Sort, column
+from dqp.algebra.trees import identifiers, walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.service import ServiceSource
 from dqp.errors import EvaluatorLostError

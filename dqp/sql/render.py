@@ -30,10 +30,9 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     Verbatim,
-    free,
     subqueries,
-    used,
 )
+from dqp.algebra.trees import free, used
 
 LONGEST = 2_000
 """Longest expression, in characters, that is repeated in the operator above. A longer one gets a derived table."""

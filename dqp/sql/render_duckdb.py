@@ -10,7 +10,8 @@ from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
 from sqlglot.generators.duckdb import DuckDBGenerator
 
 from dqp.algebra.keys import Keys, Members
-from dqp.algebra.operators import Exchange, Inline, Nested, Operator, Remote, Scan, Verbatim, free
+from dqp.algebra.operators import Exchange, Inline, Nested, Operator, Remote, Scan, Verbatim
+from dqp.algebra.trees import free
 from dqp.sql.render import Columns, Renderer, Select
 
 

@@ -19,8 +19,9 @@ from sqlglot.errors import ParseError
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dqp.algebra.functions import AGGREGATES, MOMENTS, REVEALING, VOLATILE, is_aggregate
-from dqp.algebra.operators import Inline, Nested, Operator, Scan, Verbatim, walk
+from dqp.algebra.operators import Inline, Nested, Operator, Scan, Verbatim
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.sql.render_duckdb import duckdb_sql

@@ -9,8 +9,9 @@ import pytest
 from sqlglot import exp
 
 from dqp.algebra.constants import literal, number, value
-from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column, walk
+from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.planning.context import Context

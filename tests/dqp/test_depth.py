@@ -16,7 +16,8 @@ from dai.errors import CancelledError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import operators
-from dqp.algebra.operators import Names, identifiers, walk_deep
+from dqp.algebra.operators import Names
+from dqp.algebra.trees import identifiers, walk_deep
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.interfaces.lab import Lab
@@ -230,13 +231,13 @@ def test_expressions_are_searched_for_subqueries_once(monkeypatch: pytest.Monkey
     catalog = Catalog.of([table_of("lite", "deep", "id BIGINT, s VARCHAR", rows=20.0)], dialects={"lite": "sqlite"})
     tree = bind("select id from lite.deep where id = (select max(id) from lite.deep) order by s", catalog).tree
     searched = []
-    search = operators._leaves
+    search = operators.leaves
 
     def counted(expression: Any) -> Any:
         searched.append(expression)
         return search(expression)
 
-    monkeypatch.setattr(operators, "_leaves", counted)
+    monkeypatch.setattr(operators, "leaves", counted)
     (first,) = nested_plans(tree)
     assert searched
     searched.clear()

@@ -12,21 +12,9 @@ import pytest
 from sqlglot import exp
 
 from dai.errors import DaiError
-from dqp.algebra.operators import (
-    Call,
-    Exchange,
-    Inline,
-    Join,
-    Names,
-    Operator,
-    Receive,
-    Remote,
-    Scan,
-    column,
-    identifiers,
-    walk,
-)
+from dqp.algebra.operators import Call, Exchange, Inline, Join, Names, Operator, Receive, Remote, Scan, column
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import identifiers, walk
 from dqp.algebra.types import width
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog

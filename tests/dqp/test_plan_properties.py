@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -30,11 +31,8 @@ from dqp.algebra.operators import (
     Sort,
     Verbatim,
     column,
-    conjuncts,
-    identifiers,
-    used,
-    walk,
 )
+from dqp.algebra.trees import identifiers, used, walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource

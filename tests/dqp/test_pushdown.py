@@ -7,21 +7,9 @@ from dataclasses import replace
 import pytest
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Join,
-    Names,
-    Operator,
-    Project,
-    Remote,
-    Scan,
-    SetOperation,
-    column,
-    walk,
-    walk_deep,
-)
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, SetOperation, column
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import walk, walk_deep
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing

@@ -17,7 +17,8 @@ from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, StatementError, UnreachableError
 from dai.replicas.client import Locations, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
-from dqp.algebra.operators import Remote, walk
+from dqp.algebra.operators import Remote
+from dqp.algebra.trees import walk
 from dqp.catalog.replicas.copies import CopySources
 from dqp.catalog.sources.configured import Credentials
 from dqp.catalog.statistics.learned import Learned

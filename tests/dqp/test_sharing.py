@@ -13,7 +13,8 @@ from sqlglot import exp
 
 import dqp
 from dqp.algebra.keys import KeyTable, in_table
-from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column, walk
+from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column
+from dqp.algebra.trees import walk
 from dqp.catalog.sources.local import DriverSource
 from dqp.interfaces.lab import Lab
 from dqp.planning.common_subtrees import Sharing

@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dqp.algebra.operators import Operator, Scan, walk_deep
+from dqp.algebra.operators import Operator, Scan
 from dqp.algebra.shapes import shape_of_rows, shape_of_work
 from dqp.algebra.table import Table
+from dqp.algebra.trees import walk_deep
 
 MOST = 1_000
 """Shapes kept, those that were learned or used last."""

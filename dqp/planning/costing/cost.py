@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number
 from dqp.algebra.dialects import Costs, properties
 from dqp.algebra.operators import (
@@ -27,7 +28,6 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     Verbatim,
-    conjuncts,
 )
 from dqp.planning.costing.estimates import UNKNOWN, WIDTH, ColumnStatistics, Estimate, aggregated, either, exact
 from dqp.planning.costing.selectivity import joined, selectivity

@@ -15,7 +15,8 @@ from typing import Any
 from sqlglot import exp
 
 from dqp.algebra.constants import ends, number, value, year
-from dqp.algebra.operators import Nested, used
+from dqp.algebra.operators import Nested
+from dqp.algebra.trees import used
 
 WIDTH = 8.0
 """Assumed bytes of a value."""

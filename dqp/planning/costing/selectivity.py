@@ -14,8 +14,10 @@ from typing import Any
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number, value
-from dqp.algebra.operators import SELECTIVITY, Nested, conjuncts, used
+from dqp.algebra.operators import SELECTIVITY, Nested
+from dqp.algebra.trees import used
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
 
 _DEFAULTS = {

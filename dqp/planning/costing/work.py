@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import properties
 from dqp.algebra.keys import MOST_KEYS
 from dqp.algebra.operators import (
@@ -28,11 +29,8 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
-    conjuncts,
-    free,
-    walk,
-    walk_deep,
 )
+from dqp.algebra.trees import free, walk, walk_deep
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Exchange, ExchangeKind, Operator, Project, Receive, Remote, column, walk
+from dqp.algebra.operators import Exchange, ExchangeKind, Operator, Project, Receive, Remote, column
+from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Alike, alike
 from dqp.planning.context import Context
 from dqp.planning.distribution.spreading import DEFAULT, Keys, Spreading, Thresholds, hashed_as

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -34,7 +35,6 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     column,
-    conjuncts,
 )
 from dqp.planning.context import EXACT, Context
 from dqp.planning.rules.aggregates import mean, numeric

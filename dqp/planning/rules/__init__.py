@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Nested, Operator, everywhere
+from dqp.algebra.operators import Nested, Operator
+from dqp.algebra.trees import everywhere
 from dqp.planning.context import Context, Options, nested_plans
 from dqp.planning.predicates import rebuilt
 from dqp.planning.rules.aggregates import split_aggregates

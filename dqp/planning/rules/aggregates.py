@@ -13,20 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Item,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    SetOperation,
-    column,
-    free,
-    rewritten,
-    used,
-)
+from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operator, Project, SetOperation, column
+from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import bare, calm, changing, replaced, strict

@@ -14,23 +14,10 @@ from typing import Any
 from sqlglot import exp
 
 from dai.errors import StatementError
+from dqp.algebra.chains import conjunction, conjuncts
 from dqp.algebra.functions import place_of
-from dqp.algebra.operators import (
-    Aggregate,
-    Call,
-    Filter,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    Sort,
-    column,
-    conjunction,
-    conjuncts,
-    free,
-    used,
-    walk,
-)
+from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column
+from dqp.algebra.trees import free, used, walk
 from dqp.planning.context import Context
 from dqp.planning.predicates import rebuilt
 from dqp.planning.rules.branches import Guards, filled, guarded, passing

@@ -23,9 +23,8 @@ from dqp.algebra.operators import (
     Sort,
     Verbatim,
     column,
-    everywhere,
-    used,
 )
+from dqp.algebra.trees import everywhere, used
 from dqp.planning.context import Context, nested_plans
 from dqp.planning.predicates import rebuilt
 

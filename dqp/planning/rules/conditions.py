@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Filter, Nested, Operator, Scan, conjuncts, rewritten
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Filter, Nested, Operator, Scan
+from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import selectivity

@@ -3,19 +3,9 @@ constant that each branch has in a column."""
 
 from __future__ import annotations
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Distinct,
-    Filter,
-    Join,
-    Operator,
-    Project,
-    SetOperation,
-    Sort,
-    column,
-    conjuncts,
-    rewritten,
-)
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Aggregate, Distinct, Filter, Join, Operator, Project, SetOperation, Sort, column
+from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.definitions import same_type
 from dqp.planning.predicates import FALSE, is_false

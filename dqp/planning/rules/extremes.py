@@ -12,20 +12,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Item,
-    Join,
-    Operator,
-    Project,
-    Scan,
-    column,
-    conjuncts,
-    rewritten,
-    subqueries,
-    used,
-)
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Aggregate, Filter, Item, Join, Operator, Project, Scan, column, subqueries
+from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import COMPARISONS, FLIPPED, all_of, bare, changing

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -20,9 +21,8 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
     column,
-    conjuncts,
-    used,
 )
+from dqp.algebra.trees import used
 from dqp.planning.context import Context, same_values
 from dqp.planning.definitions import same_type
 from dqp.planning.predicates import (

@@ -11,18 +11,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    column,
-    conjuncts,
-    used,
-    walk,
-)
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
+from dqp.algebra.trees import used, walk
 from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
 from dqp.planning.predicates import all_of, any_of, bare, changing, comparison, replaced

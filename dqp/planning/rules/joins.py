@@ -16,8 +16,10 @@ from itertools import combinations
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import Costs
-from dqp.algebra.operators import Filter, Inline, Join, Operator, Remote, Scan, conjuncts, used, walk
+from dqp.algebra.operators import Filter, Inline, Join, Operator, Remote, Scan
+from dqp.algebra.trees import used, walk
 from dqp.planning.context import Context, nested_plans, same_values
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, costs
 from dqp.planning.costing.estimates import Estimate

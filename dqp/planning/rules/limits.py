@@ -7,19 +7,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Distinct,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    SetOperation,
-    Sort,
-    column,
-    rewritten,
-    used,
-    walk,
-)
+from dqp.algebra.operators import Distinct, Join, Nested, Operator, Project, SetOperation, Sort, column
+from dqp.algebra.trees import rewritten, used, walk
 from dqp.planning.context import Context
 from dqp.planning.predicates import changing, replaced
 from dqp.planning.rules.joins import place

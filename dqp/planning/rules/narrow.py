@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column, free, rewritten, used
+from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
+from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import WIDTH, statistics_of
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict

@@ -11,21 +11,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Filter,
-    Item,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    Scan,
-    column,
-    conjuncts,
-    free,
-    used,
-    walk,
-)
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operator, Project, Scan, column
+from dqp.algebra.trees import free, used, walk
 from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
 from dqp.planning.predicates import all_of, any_of, calm, changing, rebuilt, replaced

@@ -6,7 +6,8 @@ nested loop around them (PostgreSQL: 3,500 times in TPC-DS's first query).
 
 from __future__ import annotations
 
-from dqp.algebra.operators import Aggregate, Distinct, Operator, Project, Remote, Scan, walk
+from dqp.algebra.operators import Aggregate, Distinct, Operator, Project, Remote, Scan
+from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
 from dqp.planning.rules.joins import place

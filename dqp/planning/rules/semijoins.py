@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Distinct, Filter, Join, Operator, Project, column, conjuncts, rewritten, used
+from dqp.algebra.chains import conjuncts
+from dqp.algebra.operators import Distinct, Filter, Join, Operator, Project, column
+from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import Context, same_values
 from dqp.planning.predicates import equality, replaced
 from dqp.planning.rules.joins import place

@@ -16,8 +16,10 @@ from typing import Any
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import PLACE, Value, literal, value
-from dqp.algebra.operators import Filter, Join, Operator, conjuncts, rewritten, used
+from dqp.algebra.operators import Filter, Join, Operator
+from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.predicates import (
     COMPARISONS,

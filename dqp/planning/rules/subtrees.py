@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -21,12 +22,8 @@ from dqp.algebra.operators import (
     SetOperation,
     Verbatim,
     column,
-    conjuncts,
-    free,
-    used,
-    walk,
-    walk_deep,
 )
+from dqp.algebra.trees import free, used, walk, walk_deep
 from dqp.planning.common_subtrees import Sharing, alike
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs

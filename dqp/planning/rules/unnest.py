@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -27,12 +28,9 @@ from dqp.algebra.operators import (
     Scan,
     Sort,
     column,
-    conjuncts,
-    free,
-    rewritten,
     subqueries,
-    used,
 )
+from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import Context, same_values
 from dqp.planning.predicates import all_of, bare, changing, rebuilt, strict
 from dqp.planning.rules.columns import in_order

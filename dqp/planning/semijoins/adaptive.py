@@ -15,7 +15,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dqp.algebra.operators import Inline, Operator, Remote, Scan, walk
+from dqp.algebra.operators import Inline, Operator, Remote, Scan
+from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
 from dqp.planning.semijoins.program import Reduction, candidates, program

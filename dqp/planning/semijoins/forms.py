@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, number
 from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
-from dqp.algebra.operators import Filter, Remote, Scan, conjunction, walk
+from dqp.algebra.operators import Filter, Remote, Scan
+from dqp.algebra.trees import walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs

@@ -14,6 +14,7 @@ from itertools import product
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import MOST_KEYS
 from dqp.algebra.operators import (
     Aggregate,
@@ -28,9 +29,8 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
-    conjuncts,
-    walk,
 )
+from dqp.algebra.trees import walk
 from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics

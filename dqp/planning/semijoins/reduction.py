@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, literal, number
 from dqp.algebra.dialects import MOST_LISTED
 from dqp.algebra.keys import in_numbers
-from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column, conjunction, rewritten
+from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
+from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.costing.estimates import Estimate

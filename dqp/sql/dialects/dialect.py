@@ -14,19 +14,10 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from dqp.algebra.arrival import Origin
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import DialectProperties
-from dqp.algebra.operators import (
-    Aggregate,
-    Distinct,
-    Inline,
-    Join,
-    Operator,
-    Project,
-    Scan,
-    SetOperation,
-    conjuncts,
-    used,
-)
+from dqp.algebra.operators import Aggregate, Distinct, Inline, Join, Operator, Project, Scan, SetOperation
+from dqp.algebra.trees import used
 from dqp.algebra.types import duckdb_type
 from dqp.sql.dialects.expressions import SIMPLE, Value, kind
 from dqp.sql.dialects.functions import Functions

@@ -16,8 +16,10 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import MOST_LISTED, DialectProperties
-from dqp.algebra.operators import Join, Nested, Scan, SetOperation, column, conjuncts, free, used
+from dqp.algebra.operators import Join, Nested, Scan, SetOperation, column
+from dqp.algebra.trees import free, used
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, magnitude
 from dqp.sql.dialects.functions import MOST_ROWS

@@ -19,22 +19,10 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from dai.errors import DaiError, DataError
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import Costs
-from dqp.algebra.operators import (
-    Aggregate,
-    Distinct,
-    Filter,
-    Nested,
-    Operator,
-    Project,
-    Scan,
-    SetOperation,
-    Sort,
-    conjuncts,
-    used,
-    walk,
-    walk_deep,
-)
+from dqp.algebra.operators import Aggregate, Distinct, Filter, Nested, Operator, Project, Scan, SetOperation, Sort
+from dqp.algebra.trees import used, walk, walk_deep
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded
 from dqp.sql.dialects.typing import DATE, DOUBLE, VARCHAR, Type

@@ -21,8 +21,9 @@ from dai.drivers import Driver, driver_for
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Aggregate, Inline, Operator, Project, Scan, column, walk
+from dqp.algebra.operators import Aggregate, Inline, Operator, Project, Scan, column
 from dqp.algebra.table import Table
+from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.settings import FederationSettings

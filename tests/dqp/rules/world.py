@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.algebra import types
-from dqp.algebra.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
+from dqp.algebra.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import rewritten, walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.explain.labels import described
