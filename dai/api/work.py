@@ -68,7 +68,7 @@ class Work:
         self.turns, self.statement = turns or Turns(1), statement
         self.status = 200
         self.small = False
-        """Whether it was begun and ended soon, with a small answer."""
+        """Whether it ended soon after it was begun, with a small answer."""
         self.truncated = False
         """Whether a limit of the request cut the result on purpose."""
         self.rows = self.size = self._delivered = 0
@@ -77,7 +77,7 @@ class Work:
         self._running = Running(perform, environment)
         self._lock = threading.Lock()
         self._pieces: Iterator[Any] = iter(())
-        self._fetch = self._produce = self._encode = self._resumed = 0.0
+        self._began = self._fetch = self._produce = self._encode = self._resumed = 0.0
         self._closed = self._ended = self._sent = False
         self._late: DaiError | None = None
         self._counts: dict[str, bytes] = {}
@@ -97,7 +97,7 @@ class Work:
         """Opens the pipeline and pulls for the first time; ``media_type`` and ``status`` are known then. Closed already
         when it raises, or when it says that this was all."""
         with self._lock:
-            began = time.perf_counter()
+            began = self._began = time.perf_counter()
             try:
                 self.cancellation.check()
                 if self._closed:
@@ -114,7 +114,6 @@ class Work:
                     if self.output is None or not self._running.committed:
                         raise
                     pieces, done = [self._partial(self.output, error)], True
-                self.small = done and self.size <= SMALL_BYTES and time.perf_counter() - began <= SMALL_SECONDS
                 self._sent = True
                 return pieces, done
             except BaseException as error:
@@ -183,6 +182,7 @@ class Work:
         finally:
             self._produce += time.perf_counter() - began
         self._close()
+        self.small = self.size <= SMALL_BYTES and time.perf_counter() - self._began <= SMALL_SECONDS
         return pieces, True
 
     # --- what is pulled ---------------------------------------------------------------------------------------------

@@ -57,7 +57,11 @@ def test_a_quarter_is_kept_while_small_requests_come(
     assert asyncio.run(run()) == large
 
 
-def test_a_known_small_statement_does_not_wait_for_large_answers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gather", [0.02, -1.0])
+def test_a_known_small_statement_does_not_wait_for_large_answers(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, gather: float
+) -> None:
+    monkeypatch.setattr("dai.api.work.GATHER_SECONDS", gather)  # also where it takes longer to begin than that
     monkeypatch.setattr("dai.api.scheduling.admission.RESERVED_SECONDS", 600.0)
     monkeypatch.setattr("dai.api.work.SMALL_SECONDS", 600.0)  # on a busy machine too
     running = serve(limits={"concurrent": 4, "queue_seconds": 600})
