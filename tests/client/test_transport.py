@@ -87,6 +87,39 @@ def test_a_body_without_an_end_mark_is_not_taken_for_whole() -> None:
     thread.join()
 
 
+@pytest.mark.parametrize(
+    ("reply", "connections"),
+    [
+        (Scripted(204), 1),
+        (said({"title": "There is no such session."}, 404), 1),
+        (Scripted(body=b"x" * 100_000), 2),
+        (Scripted(204, headers={"Connection": "close"}), 2),
+        (Scripted(0, broken=True), 2),
+        (Scripted(body=[b"abc"], held=True), 2),
+    ],
+)
+def test_a_reply_that_nobody_waits_for_is_read_before_the_connection_is_used_again(
+    monkeypatch: pytest.MonkeyPatch, reply: Scripted, connections: int
+) -> None:
+    monkeypatch.setattr("dai.client.http.transport.OWED_SECONDS", 0.1)
+    with ScriptedServer(reply, Scripted(body=b"abc")) as server:
+        transport = Transport(server.url)
+        transport.tell("DELETE", "/x")
+        with transport.send("POST", "/y", b"").body as body:
+            assert body.read_all() == b"abc"
+        assert [each.method for each in server.requests] == ["DELETE", "POST"]
+        assert server.connections == connections
+        transport.close()
+
+
+def test_what_is_told_to_a_service_that_is_away_is_lost() -> None:
+    with ScriptedServer(Scripted()) as server:
+        transport = Transport(server.url)
+    transport.tell("DELETE", "/x")
+    with pytest.raises(UnreachableError):
+        read(transport)
+
+
 def test_closing_a_body_before_its_end_closes_the_connection() -> None:
     with ScriptedServer(Scripted(body=[b"abc"], held=True)) as server:
         body = Transport(server.url).send("GET", "/").body

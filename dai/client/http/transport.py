@@ -133,11 +133,15 @@ class Reply:
 
 WHY_SECONDS = 5.0
 """To wait for a service to say why it broke an answer off."""
+OWED_SECONDS = 5.0
+"""To wait for a reply that nobody wants to know; then the connection is not used again."""
 
 
 class Connection(http.client.HTTPConnection):
     """Sends head and body of a small request together: one system call, and the service wakes up once."""
 
+    owed = False
+    """Whether its last request has a reply that nobody waited for."""
     _held: list[Any] | None = None
     _open: socket.socket | None = None
 
@@ -162,6 +166,23 @@ class Connection(http.client.HTTPConnection):
         finally:
             self._held = None
         self.send(data)
+
+    def usable(self) -> bool:
+        """Whether a request can be sent on a connection that was idle; an owed reply is read first."""
+        try:
+            if self.owed and self.sock is not None:
+                self.owed, seconds = False, self.sock.gettimeout()
+                self.sock.settimeout(OWED_SECONDS)
+                response = self.getresponse()
+                response.read(SMALL_BODY)
+                if response.isclosed() and self.sock is not None:
+                    self.sock.settimeout(seconds)
+                else:
+                    self.close()
+        except (OSError, http.client.HTTPException):
+            return False
+        # bytes, or an end: the service has closed it meanwhile
+        return self.sock is not None and not _readable(self.sock)
 
     def send(self, data: Any) -> None:
         if self._held is None:
@@ -270,6 +291,23 @@ class Transport:
             cancellation.check()
             attempt += 1
 
+    def tell(self, method: str, path: str) -> None:
+        """Send one request whose reply nobody wants to know: it is read when the connection is used again. Where the
+        service cannot be reached the request is lost."""
+        with contextlib.suppress(DaiError):
+            headers, _ = self._signed(method, self._prefix + path, self._usual_headers())
+            connection = self._taken()
+            try:
+                connection.request_at_once(method, self._prefix + path, None, headers)
+            except (OSError, http.client.HTTPException):
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                connection.owed = True
+                self._given_back(connection)
+
     def json(self, path: str, *, fresh: bool = False) -> Any:
         """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
         headers = {"Accept": "application/json", **({"Cache-Control": "no-cache"} if fresh else {})}
@@ -311,6 +349,12 @@ class Transport:
             response.status, response.headers, Body(plain, response.headers.get("content-encoding", "identity"))
         )
 
+    def _usual_headers(self) -> dict[str, str]:
+        """Those of a request that is sent once."""
+        span = current()
+        token = {} if self._tokens is None else _bearer(self._tokens.token(Cancellation()))
+        return {**self._headers, **token, **(span.headers if span is not None else {})}
+
     def _why(self, correlation: str) -> DaiError | None:
         """What made the service break off the answer of that correlation id; None where it does not say."""
         try:
@@ -321,8 +365,7 @@ class Transport:
             try:
                 connection.sock.settimeout(WHY_SECONDS)
                 path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
-                token = {} if self._tokens is None else _bearer(self._tokens.token(Cancellation()))
-                headers, _ = self._signed("GET", path, {**self._headers, **token, "Accept-Encoding": "identity"})
+                headers, _ = self._signed("GET", path, {**self._usual_headers(), "Accept-Encoding": "identity"})
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
                 if response.status != 200:
@@ -348,9 +391,12 @@ class Transport:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connected()
-            # Bytes, or an end, on an idle connection: the service has closed it meanwhile.
-            if connection.sock is not None and not _readable(connection.sock):
-                return connection
+            try:
+                if connection.usable():
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
             connection.close()
 
     def _connected(self) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +19,8 @@ _UNKNOWN = "There is no parameter 'pull' here."
 def pull_at_once(
     resource: Performing, transport: Transport, path: str, document: Any, stream: str, blocksize: int | None
 ) -> Pull:
-    """``path``: of the resource. The session of the stream ends with the pull."""
+    """``path``: of the resource. The session of the stream ends with the pull, which does not wait for that: where the
+    service does not hear of it, it ends by its time-out."""
     body, options = as_bytes(document), f"&blocksize={blocksize}" if blocksize else ""
     headers = {"Content-Type": "application/xml", "Accept": flowing(transport)}
     try:
@@ -40,4 +42,5 @@ def _pull(session: Session, stream: str, begun: Reply | None = None) -> Pull:
     def owing(_: object) -> None:
         """The last block is not acknowledged: the session ends."""
 
-    return Pull(session.transport, session.stream_path(stream), owing=owing, begun=begun, ending=session.close)
+    ending = partial(session.transport.tell, "DELETE", session.path)
+    return Pull(session.transport, session.stream_path(stream), owing=owing, begun=begun, ending=ending)

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -54,7 +53,7 @@ class Pull(Pieces):
         ending: Callable[[], None] | None = None,
     ) -> None:
         """``owing`` takes what acknowledges the last block, to be called unless the stream ends with its session.
-        ``begun``: the answer with the first blocks, where it is there. ``ending`` ends the session of the stream."""
+        ``begun``: the answer with the first blocks, where it is there. ``ending`` asks for the end of the session."""
         self._transport, self._path, self._depth, self._owing = transport, path, depth, owing
         self._count = DEEP_BLOCKS if count is None and depth > 1 else count
         self.next = start
@@ -72,8 +71,6 @@ class Pull(Pieces):
             self._ahead = Future()
             self._ahead.set_result(begun)
         self._ending = ending
-        self._end: Future[None] | None = None
-        """The session is being ended."""
         self._losses = 0
         """Answers that broke off one after the other, without a block between them."""
         self._threads: ThreadPoolExecutor | None = None
@@ -208,8 +205,12 @@ class Pull(Pieces):
         self._ended = True
         if self._static is not None:
             self._ready.append(frames.tail_of(self._static))
-        if self._ending is not None and self._end is None:
-            self._end = self._in_thread(1, self._ending)  # while what has come is decoded
+        self._end()  # the service does that while what has come is decoded
+
+    def _end(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending()
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
         try:
@@ -279,10 +280,7 @@ class Pull(Pieces):
         self._ended, self._left = True, memoryview(b"")
         self._ready.clear()
         self._leave()
-        ending, self._ending = self._ending, None
-        if ending is not None:
-            with suppress(DaiError):  # it ends by its time-out
-                ending() if self._end is None else self._end.result()
+        self._end()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

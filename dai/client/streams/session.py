@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, resource: Performing, transport: Transport, id: str, *, own: bool = True) -> None:
         self.resource, self.id, self.transport = resource, id, transport
-        self._path = f"/sessions/{quote(id, safe='')}"
+        self.path = f"/sessions/{quote(id, safe='')}"
         self._open = own
         self._owed: list[Callable[[], None]] = []
         """What acknowledges the last blocks of streams; not needed where the session ends."""
@@ -61,10 +61,10 @@ class Session:
     @property
     def url(self) -> str:
         """The address of the session, for deliverToGDT and deliverFromGDT of another service."""
-        return self.transport.base + self._path
+        return self.transport.base + self.path
 
     def stream_path(self, stream: str) -> str:
-        return f"{self._path}/streams/{quote(stream, safe='')}"
+        return f"{self.path}/streams/{quote(stream, safe='')}"
 
     def perform(self, document: Any, **options: Any) -> Response | Result:
         """Like ``Resource.perform``, in this session: its streams outlive the request."""
@@ -113,7 +113,7 @@ class Session:
         self._settle()
         number, static, kind = first, b"", media_type(format)
         # over a network tuples travel compressed with the static part of their document
-        in_frames = not first and self.transport.compresses and bool(self.transport.json(self._path).get("frames"))
+        in_frames = not first and self.transport.compresses and bool(self.transport.json(self.path).get("frames"))
         pending: bytes | Block | None = None
 
         def put(block: bytes | Block, last: bool) -> None:
@@ -167,7 +167,7 @@ class Session:
 
     def _stuck(self, stream: str, patience: float) -> BackPressureError:
         """Why a push gave up, from what the service says of the session's streams."""
-        streams = self.transport.json(self._path)["streams"]
+        streams = self.transport.json(self.path)["streams"]
         others = [f"{each['name']} ({each['direction']})" for each in streams if each["name"] != stream]
         hint = f"Its other streams: {', '.join(others)}." if others else "It has no other stream."
         taken = next((each["next"] - each["blocks"] for each in streams if each["name"] == stream), 0)
@@ -187,7 +187,7 @@ class Session:
         """End the session if it is our own: what still runs in it stops."""
         if self._open:
             self._open = False
-            with self.transport.send("DELETE", self._path, accepted=frozenset({404})).body:
+            with self.transport.send("DELETE", self.path, accepted=frozenset({404})).body:
                 pass
 
     def __enter__(self) -> Self:
