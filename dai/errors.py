@@ -89,7 +89,7 @@ class DaiError(Exception):
         the rows they changed, by end point, in ``extra["update_counts"]``."""
         if activities and "committed" not in self.extra:
             self.extra["committed"] = list(activities)
-            note = f"Committed before that, and not undone: {', '.join(activities)}."
+            note = f"These activities were committed before the failure, and are not undone: {', '.join(activities)}."
             if counts:
                 self.extra["update_counts"] = dict(counts)
                 note += f" Rows changed: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
@@ -205,7 +205,7 @@ class DataError(RequestError):
 class EncodingError(DataError):
     """A value that the chosen format cannot carry; names its column and its row (from 1)."""
 
-    code, title = "cannot-encode", "A value cannot travel in this format"
+    code, title = "cannot-encode", "The format cannot carry a value"
 
     def __init__(
         self, detail: str, *, column: str | None = None, row: int | None = None, hint: str | None = None
@@ -304,7 +304,7 @@ class BusyError(DaiError):
 class QuotaError(DaiError):
     """The caller has used up its share; the same request may be sent again after ``retry_after`` seconds."""
 
-    code, status, title = "quota-exceeded", 429, "Your share is used up"
+    code, status, title = "quota-exceeded", 429, "Your quota is used up"
 
     def __init__(self, detail: str, *, retry_after: int = 30, hint: str | None = None, **extra: Any) -> None:
         super().__init__(detail, hint=hint, retry_after=retry_after, **extra)
@@ -316,7 +316,7 @@ class CancelledError(DaiError):
 
 
 class ClosedError(DaiError):
-    code, title = "stream-closed", "A stream was closed by its neighbour"
+    code, title = "stream-closed", "The stream was closed because a connected activity failed"
 
 
 class DatabaseUnavailableError(DaiError):
@@ -341,7 +341,7 @@ def of_memory(error: BaseException) -> LimitError | None:
         return None
     return LimitError(
         "The request needs more memory than the service has left.",
-        hint="Ask for less at once: shorter texts and lists, fewer rows or columns; or ask who runs the service for "
+        hint="Ask for shorter texts and lists, or fewer rows or columns; or ask the operator of the service for "
         "more (limits.memory_bytes).",
         limit="limits.memory_bytes",
     )

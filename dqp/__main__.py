@@ -13,7 +13,7 @@ from dqp.interfaces import commands
 
 
 def parser() -> argparse.ArgumentParser:
-    command_line = argparse.ArgumentParser(prog="dqp", description="One SQL over the tables of many databases.")
+    command_line = argparse.ArgumentParser(prog="dqp", description="SQL queries over the tables of many databases.")
     command_line.add_argument("--version", action="version", version=f"dqp {dai.__version__}")
     commands.add(command_line.add_subparsers(title="commands", metavar="COMMAND", required=True))
     return command_line

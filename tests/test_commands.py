@@ -148,11 +148,11 @@ def test_numbers_of_the_line_have_bounds(capsys, option: str, wrong: tuple[str, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["query", "data", "select 1", "--output", "result.xyz"], "does not say its format"),
-        (["query", "data", "select 1", "--output", "result"], "does not say its format"),
+        (["query", "data", "select 1", "--output", "result.xyz"], "does not tell the format"),
+        (["query", "data", "select 1", "--output", "result"], "does not tell the format"),
         (["query", "data", "select 1", "--output", "a.csv", "--format", "table"], "first rows only"),
         (["perform", "/nowhere.xml"], "cannot be read: No such file"),
-        (["jobs", "--abort"], "needs its id"),
+        (["jobs", "--abort"], "Give the id of the job"),
         ([], "serve       run the data service"),
         (["serve", "sqlite:///x.db", "--config", "dai.toml"], "exclude each other"),
         (["serve"], "There is no dai.toml here"),
@@ -491,7 +491,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "dai", "serve", "sqlite:///book.db", "--port", port]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
     assert done.returncode == USAGE
-    assert "cannot be listened on" in done.stderr
+    assert "cannot listen on" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -80,10 +80,10 @@ def test_a_file_where_a_service_is_expected() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("sqlite:///dai.toml", "(?s)not a database.*Name a file of SQLite"),
-        ("duckdb:///dai.toml", "(?s)cannot be opened.*Name a file of DuckDB"),
-        ("duckdb:///field.db", "(?s)no DuckDB database.*one of SQLite: write sqlite:///"),
-        ("sqlite:///lake.duckdb", "(?s)not a database.*one of DuckDB: write duckdb:///"),
+        ("sqlite:///dai.toml", "(?s)not a database.*Name a SQLite file"),
+        ("duckdb:///dai.toml", "(?s)cannot be opened.*Name a DuckDB file"),
+        ("duckdb:///field.db", "(?s)not a DuckDB database.*a SQLite database: write sqlite:///"),
+        ("sqlite:///lake.duckdb", "(?s)not a database.*a DuckDB database: write duckdb:///"),
         ("sqlite:///none.db", "(?s)does not exist.*sqlite:////srv/file.db"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_database_by_its_path() -> None:
     with dqp.connect(f"duckdb:///{Path('lake.duckdb').resolve()}") as lab:
         assert lab.sql("select count(*) from lake.samples").rows() == [(0,)]
     with pytest.raises(
-        ConfigurationError, match=r"(?s)no URL of a database.*postgresql://user@host/database"
+        ConfigurationError, match=r"(?s)not the URL of a database.*postgresql://user@host/database"
     ) as caught:
         dqp.connect("://me:secret@localhost/lab")
     assert "secret" not in str(caught.value)
@@ -224,13 +224,13 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select * from sites where id = %s", (3,), {}, "? (in order) or :name, not %s"),
         ("select * from sites where id = %(id)s", (), {"id": 3}, "not %(id)s"),
         ("select * from sites where id = {wanted}", (), {}, "not {wanted}"),
-        ("select * from sites where name = 'O'Brien'", (), {}, "A ' within a text is written ''"),
+        ("select * from sites where name = 'O'Brien'", (), {}, "Write '' for a ' within a text"),
         ("select height above sea from sites", (), {}, 'written "height above sea"'),
         ("select * from sites where id in [:ids]", (), {"ids": [1]}, "IN :ids"),
         ("select * from sites where id = ?", ([3],), {}, "without brackets"),
         ("select * from sites where id = ? and name = ?", ([3, "a"],), {}, "one after the other"),
         ("select * from sites where id = :Id", (), {}, "The parameter :Id has no value.\nGive it: query(…, Id=…)."),
-        ("select * from sites where id in :ids", (), {"ids": "1,2"}, "Behind IN stands a list"),
+        ("select * from sites where id in :ids", (), {"ids": "1,2"}, "IN needs a list"),
         ("select top 5 * from sites", (), {}, "LIMIT 5"),
         ("select * from sites fetch first 5 rows only", (), {}, "LIMIT 5"),
         ("select count(* from sites", (), {}, "A ( has no )"),
@@ -264,7 +264,7 @@ def test_a_file_that_is_not_there() -> None:
         dai.connect("none.db")
     with pytest.raises(ConfigurationError, match=r"field: there is no file 'fild\.db'"):
         dqp.connect({"sources": {"field": "fild.db"}})
-    with pytest.raises(ConfigurationError, match="Sources stand below the key sources"):
+    with pytest.raises(ConfigurationError, match="Put the sources under the key 'sources'"):
         dqp.connect({"field": "field.db"})
     with pytest.raises(ConfigurationError, match=r"http://127\.0\.0\.1:8080/data"):
         dqp.connect({"sources": {"field": "127.0.0.1:8080/data"}})
@@ -294,18 +294,18 @@ def test_what_a_federation_does_not_run() -> None:
             ("/* all */ delete from field.samples", (), "Send DELETE to the resource"),
             ("merge into field.samples using a on false when matched then delete", (), "Send MERGE to the resource"),
             ("update extensions", (), "This is not a single query"),
-            ("select * from read_csv('traits.csv')", (), "Files are sources"),
+            ("select * from read_csv('traits.csv')", (), "make them a source"),
             ("select * from field.samples where a = %s", (3,), "not %s"),
             ("select * from field.samples where a = {wanted}", (), "not {wanted}"),
             ("select * form field.samples", (), "Did you mean FROM?"),
             ("slect * from field.samples", (), "Did you mean SELECT?"),
             ("select order from field.samples", (), 'written "order"'),
             ("select height above sea from field.samples", (), 'written "height above sea"'),
-            ("select * from field.samples where a = 'O'Brien'", (), "A ' within a text is written ''"),
+            ("select * from field.samples where a = 'O'Brien'", (), "Write '' for a ' within a text"),
             ('select * from field.samples where a = "Kyiv"', (), "in single quotes: 'Kyiv'"),
             ("select * from field.samples where a = “Kyiv”", (), "straight quotes"),
             ("select count(* from field.samples", (), "A ( has no )"),
-            ("select a from field.samples where a = ?", ([1, 2],), "stands behind IN"),
+            ("select a from field.samples where a = ?", ([1, 2],), "list of values with IN"),
             (5, (), "SQL is a text, not int"),
             ("show tables from field", (), "DESCRIBE source.table"),
             ("show databases", (), "DESCRIBE source.table"),
@@ -337,7 +337,7 @@ def test_what_is_given_to_results_and_queries_in_another_way(field_service: str,
     Path("folder.csv").mkdir()
     with pytest.raises(RequestError, match=r"'folder\.csv' is a folder\.\nName a file: save\('folder\.csv/result"):
         resource.query("select 1 as x").save("folder.csv")
-    with pytest.warns(UserWarning, match=r"for a SELECT 0\. Its rows: resource\.query\(…\)") as warned:
+    with pytest.warns(UserWarning, match=r"a SELECT changes none\. To get rows: resource\.query\(…\)") as warned:
         assert resource.execute("select 1") == 0
     assert warned[0].filename == __file__
     with pytest.raises(RequestError, match="There is no folder"):
@@ -417,7 +417,7 @@ def test_names_on_the_command_line_that_are_nearly_right(
         (["serve", "feild.db"], "Did you mean 'field.db'?"),
         (["query", "a", "select", "1", "--server", field_service], 'Put it in quotes: dai query NAME "select'),
         (["query", "select 1", "a", "--server", field_service], "the name of the resource stands first. Known: a."),
-        (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE: lower(name) LIKE"),
+        (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE; write lower(name) LIKE"),
     ):
         assert main(words) in (1, 2)
         assert says in capsys.readouterr().err
@@ -456,7 +456,7 @@ def test_a_source_that_wants_to_know_who_asks() -> None:
         lab = dqp.connect({"sources": {"field": f"{service.url}/a"}})
         with lab, pytest.raises(DatabaseUnavailableError, match='token = "env:NAME"'):
             lab.sql("select * from field.samples").arrow()
-        for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "copied whole")):
+        for token, says in (("dai_wrong_one", "dai tokens create"), ("wrong", "Was the whole token copied")):
             with pytest.raises(UnauthenticatedError, match=says):
                 dai.connect(f"{service.url}/a", token=token).query("select 1")
 
@@ -470,7 +470,7 @@ def test_a_database_beside_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for database, named in ((tmp_path / "field.db", tmp_path / "field.db"), ("postgresql://me:secret@h/d", "URL")):
         assert main(["serve", str(database), str(tmp_path / "more.csv")]) == 2
         said = capsys.readouterr().err
-        assert "A database is served alone" in said
+        assert "Only one database can be served" in said
         assert f"dai serve {named}." in said
         assert "secret" not in said
 

@@ -85,7 +85,11 @@ def shown(error: BaseException) -> list[str]:
     ("sql", "values", "says"),
     [
         ("select * from birds where id < 'ten'", (), r"CAST\(id AS TEXT\)"),
-        ("select * from birds b where b.id >= ?", ("ten",), "SQLite puts before every text, here 'ten'"),
+        (
+            "select * from birds b where b.id >= ?",
+            ("ten",),
+            "SQLite sorts every number before every text, such as 'ten' here",
+        ),
         ("select * from birds where 'ten' > birds.\"order\"", (), "'order' has numbers"),
         ("select id, from birds", (), "comma before from"),
         ("select * from birds where id = :x", (1,), r"query\(…, x=…\).*-p x=…"),
@@ -209,7 +213,7 @@ def test_frames_that_are_no_tables(folder: Path) -> None:
         with pytest.raises(StatementError, match=r"twice is a DataFrame here.*same name: b"):
             lab.sql("select * from twice").rows()
         assert lab.sql("select count(*) as odd from field.birds").rows() == [(2,)], (odd, twice)
-        with pytest.raises(ParameterError, match=r"It stands first: lab\.upload\('mine', frame\)"):
+        with pytest.raises(ParameterError, match=r"Give the name first: lab\.upload\('mine', frame\)"):
             lab.upload(odd, "mine")
 
 
@@ -218,7 +222,7 @@ def test_numbers_of_one_query(folder: Path, url: str, capfdbinary: pytest.Captur
     with dqp.connect(folder / "field.db") as lab:
         assert lab.sql(sql, {"numeric": 7}, numeric="double").arrow().to_pylist() == [{"d": 1.5, "n": 7}]
         assert lab.sql("select 1.50 as d", numeric="text").rows() == [("1.50",)]
-        with pytest.raises(ParameterError, match="It is one of 'double'"):
+        with pytest.raises(ParameterError, match="Give one of 'double'"):
             lab.sql("select 1", numeric="float")
     words = ["query", str(folder / "field.db"), "select 1.50 as d", "--format", "json", "--numeric", "text"]
     assert dqp.__main__.main(words) == 0
@@ -342,7 +346,7 @@ def test_a_file_of_sqlite_that_another_program_has_locked(tmp_path: Path) -> Non
         "service": {"port": 0, "state": "sqlite://", "grace": 0.2},
         "resources": {"field": {"url": "sqlite:///field.db", "connect_wait": 1.0}},
     }
-    says = r"(?s)Another program or request holds the SQLite file locked\..*WAL"
+    says = r"(?s)Another program or request has locked the SQLite file\..*WAL"
     with background(parse(config, tmp_path, {})) as running, sqlite3.connect(tmp_path / "field.db") as other:
         other.execute("create table birds (id integer)")
         other.commit()
@@ -366,7 +370,7 @@ def test_documents(resource: Resource) -> None:
         '<sqlQueryStatement name="s"><expression>select id from birds where id {} 2</expression>'
         '<webRowSetStream name="t"/></sqlQueryStatement></gridDataServicePerform>'
     )
-    with pytest.raises(DocumentError, match="< is written &lt;"):
+    with pytest.raises(DocumentError, match="write &lt; for <"):
         resource.perform(head + query.format("<"))
     with pytest.raises(DocumentError, match=f"starts with {head}"):
         resource.perform("<x/>")
@@ -399,7 +403,7 @@ def test_functions_of_other_products_and_words_before_the_sql(folder: Path, reso
 
 def test_a_damaged_file_of_a_database(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_text("no database")
-    with pytest.raises(ConfigurationError, match="no file of SQLite or DuckDB either"):
+    with pytest.raises(ConfigurationError, match="not a file of SQLite or DuckDB either"):
         dqp.connect(tmp_path / "junk.db")
 
 

@@ -296,7 +296,7 @@ def test_a_job_that_comes_when_all_are_stopped_is_refused_and_not_kept_as_queued
         jobs.stop(0)
 
     monkeypatch.setattr(jobs, "_check_queue", stopped_behind)
-    with pytest.raises(BusyError, match="stops"):
+    with pytest.raises(BusyError, match="is stopping"):
         jobs.run(waiting.id) if pending else submit(jobs, ENDLESS)
     assert [(each.id, each.phase) for each in jobs.listed()] == [(waiting.id, PENDING)]
 

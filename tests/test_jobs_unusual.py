@@ -146,7 +146,7 @@ def test_a_job_that_is_deleted_while_its_destruction_is_set(service: Service, mo
         return job
 
     monkeypatch.setattr(jobs, "get", deleted_behind)
-    with pytest.raises(NotFoundError, match="any more"):
+    with pytest.raises(NotFoundError, match="no longer"):
         jobs.set_destruction(job.id, 1.0)
 
 
@@ -179,7 +179,7 @@ def test_a_queue_that_other_processes_fill_takes_no_job(service: Service, monkey
         if not look:
             monkeypatch.setattr(jobs, "_check_queue", lambda: None)
         for submitted in (lambda: submit(jobs), lambda: jobs.run(waiting.id)):
-            with pytest.raises(BusyError, match="1 jobs wait already"):
+            with pytest.raises(BusyError, match="already has 1 jobs in its queue"):
                 submitted()
         assert [(each.id, each.phase) for each in jobs.listed()] == [(waiting.id, PENDING)]
     taken.add(-2)

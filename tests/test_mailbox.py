@@ -56,7 +56,7 @@ def test_a_lost_reply_is_repaired_by_asking_again_until_it_is_acknowledged() -> 
     assert mailbox.poll(0) == mailbox.poll(0) == block("a")
     assert mailbox.poll(1) == block("b")
     assert mailbox.held == (1, 1)
-    with pytest.raises(GoneError, match="the first that is left is 1"):
+    with pytest.raises(GoneError, match="the first block left is 1"):
         mailbox.poll(0)
 
 
@@ -70,7 +70,7 @@ def test_pending_then_end() -> None:
 
 
 def test_a_block_far_ahead_is_a_conflict() -> None:
-    with pytest.raises(ConflictError, match="the next to come is 1"):
+    with pytest.raises(ConflictError, match="the next block is 1"):
         filled("a").poll(2)
 
 

@@ -29,7 +29,7 @@ def test_a_file_or_a_database_is_served(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(configuration(None, "other.toml").resources) == ["other"]
     assert list(configuration("other.toml", None).resources) == ["other"]
     assert configuration("sqlite:///x.db", None).resources["data"].url == f"sqlite:///{tmp_path}/x.db"
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be used"):
         configuration("sqlite:///x.db", "other.toml")
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("id\n1\n")

@@ -78,7 +78,7 @@ class KeptFile(Response):
             start, end = max(0, self._length - int(last)), self._length - 1
         if start >= self._length or end < start:
             raise RangeError(
-                f"The result has {self._length:,} bytes; there are none at {range_header!r}.", length=self._length
+                f"The result has {self._length:,} bytes; the range {range_header!r} is outside.", length=self._length
             )
         self.status_code, self._first, self._last = 206, start, end
         self.headers["content-range"] = f"bytes {start}-{end}/{self._length}"

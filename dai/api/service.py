@@ -333,7 +333,7 @@ class Service:
     def _end(self, grace: float) -> None:
         self._stop.set()
         for work in list(self.working):
-            work.cancellation.cancel(CancelledError("The service stops."))
+            work.cancellation.cancel(CancelledError("The service is stopping."))
         self.jobs.stop(grace)
         self.sessions.close()
         self.feeds.close()

@@ -62,7 +62,7 @@ _MEANT = {
     "timeout": "Write read= or connect=, in seconds.",
     "verify": "Write ca=, a file (PEM) of authorities.",
     **dict.fromkeys(
-        ("user", "username", "password", "auth", "api_key"), "Write token=: services know callers by a token."
+        ("user", "username", "password", "auth", "api_key"), "Write token=: services identify callers by a token."
     ),
 }
 """Names that other libraries have for options."""
@@ -87,7 +87,7 @@ def connect(url: str | os.PathLike[str] | None = None, *, profile: str | None = 
     if len(names) != 1:
         listed = "\n".join(f"  {service.url}/{each}" for each in names)
         raise NotFoundError(
-            f"{service.url} has {len(names)} resources; say which.",
+            f"{service.url} has {len(names)} resources; name one of them.",
             hint=listed or "It has none: see its configuration.",
         )
     return service.resource(names[0])
@@ -149,7 +149,7 @@ def parted(url: str) -> tuple[str, str | None]:
     if found and "/" in rest.strip("/") and parts.scheme in ("http", "https") and "@" not in parts.netloc:
         name = rest.strip("/").partition("/")[0]
         raise RequestError(
-            "The address goes on behind the name of the resource.",
+            "The address must end with the name of the resource.",
             hint=f"Did you mean '{parts.scheme}://{parts.netloc}{head}/{name}'?",
         )
     if "@" in parts.netloc and parts.scheme in ("http", "https"):

@@ -49,7 +49,8 @@ def options_for(address: str, arguments: Mapping[str, Any], profile: str | None 
     if named is not None and not _below(address, str(known[named].get("url", ""))):
         raise ConfigurationError(
             f"The profile {named!r} is for {known[named].get('url')}, not for {_origin(address)}.",
-            hint="Its credentials are sent nowhere else. Leave the profile out, or name another address.",
+            hint="Credentials of a profile are sent to its own address only. Leave the profile out, or use its "
+            "address.",
         )
     fitting = named or next((name for name, each in known.items() if _below(address, str(each.get("url", "")))), None)
     environment = from_environment()
@@ -105,7 +106,7 @@ def server_of(profile: str | None = None) -> str | None:
 def _named(profile: str | None, known: Mapping[str, Any]) -> str | None:
     name = profile or os.environ.get("DAI_PROFILE") or None
     if name is not None and name not in known:
-        hint = nearest(name, list(known)) if known else f"Make it a section [{name}] with url and token."
+        hint = nearest(name, list(known)) if known else f"Add a section [{name}] with url and token."
         raise ConfigurationError(f"There is no profile {name!r} in {_file()}.", hint=hint)
     return name
 
@@ -137,7 +138,7 @@ def _profiles() -> dict[str, dict[str, Any]]:
         if not isinstance(each, dict) or not isinstance(each.get("url"), str):
             raise ConfigurationError(f"{path}: {name} must be a section with a url.")
         if urlsplit(each["url"]).scheme not in ("http", "https"):
-            raise ConfigurationError(f"{path}: the url of {name} is no address of a service.")
+            raise ConfigurationError(f"{path}: the url of {name} is not the address of a service.")
         token = each.get("token")
         if os.name == "posix" and mode & 0o077 and isinstance(token, str) and not token.startswith(_REFERENCES):
             raise ConfigurationError(

@@ -24,7 +24,7 @@ def element(tag: str, *content: ElementTree.Element | str, **attributes: Any) ->
     for each in content:
         if isinstance(each, str):
             if len(built):
-                raise RequestError(f"The text {each!r} stands after an element in <{tag}>; text comes first.")
+                raise RequestError(f"The text {each!r} is after an element in <{tag}>; put the text first.")
             built.text = (built.text or "") + each
         else:
             built.append(each)

@@ -161,7 +161,7 @@ class Job(Tabular):
             while not self.refresh(self._held(deadline)).finished:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise LimitError(
-                        f"Job {self.id} is {self.phase} after {timeout:g} seconds; it goes on.",
+                        f"Job {self.id} is still {self.phase} after {timeout:g} seconds; it goes on.",
                         hint="Call .wait() again, or .abort() it.",
                     )
         except KeyboardInterrupt:

@@ -47,7 +47,7 @@ class RegistryClient:
             try:
                 return json.loads(answer.read_small())
             except (ValueError, RecursionError) as error:
-                raise DataError("The address answers, but not as a registry.") from error
+                raise DataError("The address answers, but it is not a registry.") from error
 
     def find(self, text: str | None = None, kind: str | None = None, limit: int = 20, **meanings: str) -> list[Match]:
         """The best first. ``meanings``: ``unit``, ``ucd``, ``quantity`` of a column."""
@@ -59,7 +59,7 @@ class RegistryClient:
                 for each in answer["found"]
             ]
         except (KeyError, TypeError) as error:
-            raise DataError("The address answers, but not as a registry.") from error
+            raise DataError("The address answers, but it is not a registry.") from error
 
     def publish(self, entries: Iterable[Mapping[str, Any]], *, whole: bool = False) -> None:
         """All of them, or none. ``whole``: what else stood below the first one goes, but for metadata."""
@@ -93,12 +93,14 @@ class RegistryClient:
             bindings = answer["results"]["bindings"]
             return [{name: str(value["value"]) for name, value in each.items()} for each in bindings]
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError("The registry answers, but not with solutions.", hint="Ask SELECT.") from error
+            raise DataError(
+                "The registry answered, but not with a table of solutions.", hint="Send a SELECT query."
+            ) from error
 
     @staticmethod
     def _members(answer: Any) -> Mapping[str, Any]:
         if not isinstance(answer, dict):
-            raise DataError("The address answers, but not as a registry.")
+            raise DataError("The address answers, but it is not a registry.")
         return answer
 
     def renew(self, keys: Sequence[str], seconds: float) -> None:

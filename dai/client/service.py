@@ -34,7 +34,7 @@ _OPTIONS = ("blocksize", "format", "session", "progress", "cancellation", "table
 PARTIAL = 207
 """Something failed, something else was done: a response document says what."""
 _AS_TEXT = {
-    "TextClause": "Give the text itself: query(str(sql)).",
+    "TextClause": "Give the SQL as text: query(str(sql)).",
     **dict.fromkeys(("PosixPath", "WindowsPath"), "Read the file: query(path.read_text())."),
 }
 ASYNCHRONOUS = {"Prefer": "respond-async"}
@@ -75,7 +75,7 @@ class Service:
                 raise NotFoundError(f"There is no data service at {self.url}.", hint=meant) from None
             hint = nearest(name, names) if names else "The service has none."
             if " " in name:
-                hint = f"It looks like SQL: the name of the resource stands first. {hint}"
+                hint = f"This looks like SQL; give the name of the resource first. {hint}"
             raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from None
 
     def jobs(self) -> Jobs:
@@ -159,7 +159,7 @@ class Resource(Elsewhere):
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
         if not isinstance(sql, str):
-            raise ParameterError(f"SQL is a text, not {type(sql).__name__}.", hint=_AS_TEXT.get(type(sql).__name__))
+            raise ParameterError(f"SQL must be text, not {type(sql).__name__}.", hint=_AS_TEXT.get(type(sql).__name__))
         numeric = checked(numeric)
         for name in named:
             if f":{name}" not in sql and f"${name}" not in sql and (near := get_close_matches(name, _OPTIONS, 1, 0.8)):
@@ -229,7 +229,7 @@ class Resource(Elsewhere):
         if reply.status == PARTIAL:
             with Response(reply.body) as received:
                 received.check()
-            raise DataError("The service says that a part of the document failed, and not which.")
+            raise DataError("The service says that a part of the document failed, but not which.")
         if output is not None:
             return _result(reply, blocksize, progress, numeric)
         response = Response(reply.body, blocksize=blocksize, progress=progress)
@@ -251,7 +251,10 @@ class Resource(Elsewhere):
         several = () if named else rows_of(parameters)
         rows = [parameters_of(each) for each in several or (arguments(parameters, named),)]
         if is_plain_query(sql):
-            said = "execute says how many rows a statement changed, for a SELECT 0. Its rows: resource.query(…)."
+            said = (
+                "execute returns the number of rows that a statement changed; a SELECT changes none. To get "
+                "rows: resource.query(…)."
+            )
             warnings.warn(said, stacklevel=2)
         return change(self, sql, rows if several or rows[0] else [], cancellation)
 
@@ -383,7 +386,7 @@ def _query(
     body: dict[str, Any] = {"sql": sql}
     if tables is not None and not isinstance(tables, Mapping):
         raise ParameterError(
-            "The tables have no names.", hint='Give each one: tables={"t": frame}, and write t in the SQL.'
+            "The tables have no names.", hint='Give each a name: tables={"t": frame}, and write t in the SQL.'
         )
     if tables:
         body["tables"] = {name: _table(name, each) for name, each in tables.items()}
@@ -413,7 +416,8 @@ def _table(name: str, table: Any) -> str:
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise DataError(
             f"The table {name!r} cannot be sent: {'; '.join(map(str, error.args))}",
-            hint="A table is of Arrow, pandas or polars, or a mapping of columns, each with values of one type of SQL.",
+            hint="Give an Arrow table, a pandas or polars data frame, or a mapping of columns; each column needs "
+            "values of one SQL type.",
         ) from error
 
 
@@ -426,7 +430,7 @@ def _value(shown: str, value: Any) -> Any:
     if isinstance(value, bytes):
         raise DataError(
             "Binary parameters cannot be sent in a query.",
-            hint="A cursor takes them (dai.dbapi); or write them as text, decoded in the SQL.",
+            hint="Use a cursor (dai.dbapi); or send them as text, and decode that in the SQL.",
         )
     if hasattr(value, "isoformat"):
         return value.isoformat()

@@ -71,7 +71,7 @@ def is_plain_query(sql: str) -> bool:
 def arguments(values: Sequence[Any], named: Mapping[str, Any]) -> Parameters:
     """What a call gave: values in order, by name, or one mapping of them."""
     if values and named:
-        raise ParameterError("Give the parameters either by place or by name.")
+        raise ParameterError("Give all parameters by position, or all by name.")
     if len(values) == 1 and isinstance(values[0], Mapping):
         return values[0]
     return named or values
@@ -153,7 +153,7 @@ def _text(tag: str, text: str) -> ElementTree.Element:
     if character := _NOT_XML.search(text):
         raise DataError(
             f"The statement has the character U+{ord(character.group()):04X}, which cannot be sent.",
-            hint="Make it a parameter.",
+            hint="Give the text as a parameter.",
         )
     return element(tag, text)
 
@@ -271,7 +271,7 @@ def _table(rows: Sequence[Parameters]) -> pa.Table:
     names = list(first) if isinstance(first, Mapping) else None
     for number, row in enumerate(rows, 1):
         if isinstance(row, Mapping) != (names is not None):
-            raise DataError(f"Row {number} has its parameters in another way than row 1: by name or in order.")
+            raise DataError(f"Rows 1 and {number} differ: one has its parameters by name, the other in order.")
         if isinstance(row, Mapping) and row.keys() != set(names or ()):
             raise DataError(f"Row {number} has the parameters {', '.join(row)}; row 1 has {', '.join(names or ())}.")
         if len(row) != len(first):

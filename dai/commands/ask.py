@@ -15,13 +15,13 @@ from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_numeric, add_options, add_server, chosen, named_parameter, write
 from dai.errors import DaiError
 
-PARAMETERS = """Parameters stand for the ? of the statement, in order, or with -p for each :name. A number, true, false
-and null are taken as such, with -p [1, 2] as a list; "quoted" and anything else is text."""
+PARAMETERS = """Parameters replace each ? of the statement, in order, or with -p each :name. A number, true, false and null
+are taken as such, with -p [1, 2] as a list; "quoted" and anything else is text."""
 
 
 def add(commands: Any) -> None:
     query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
-    query.add_argument("resource", help="its address, or its name at --server")
+    query.add_argument("resource", help="the resource: its address, or its name at --server")
     query.add_argument("sql", help="the statement; it only reads")
     query.add_argument(
         "parameters", nargs="*", default=[], metavar="parameter", type=_parameter, help="the value of the next ?"
@@ -42,9 +42,13 @@ def add(commands: Any) -> None:
 
     perform = commands.add_parser("perform", help="run a perform document (XML)")
     perform.add_argument("file", help="the document; - reads it from the standard input")
-    perform.add_argument("--resource", help="its address, or its name at --server; the only one where there is one")
-    perform.add_argument("--end-point", metavar="NAME", help="only this result, in --format")
-    perform.add_argument("--async", dest="background", action="store_true", help="run it as a job and say which")
+    perform.add_argument(
+        "--resource", help="the resource: its address, or its name at --server (default: the only one)"
+    )
+    perform.add_argument("--end-point", metavar="NAME", help="return only this result, in --format")
+    perform.add_argument(
+        "--async", dest="background", action="store_true", help="run it as a job and print the job's id"
+    )
     add_server(perform)
     add_options(perform)
     perform.set_defaults(run=run_perform)
@@ -67,7 +71,9 @@ def _parameter(text: str) -> Any:
 
 def run_query(arguments: argparse.Namespace) -> int:
     if arguments.parameters and arguments.sql.casefold() in ("select", "with", "from", "values"):
-        raise UsageError("The SQL is several words.", hint='Put it in quotes: dai query NAME "select … from …".')
+        raise UsageError(
+            "The SQL came as several arguments.", hint='Put it in quotes: dai query NAME "select … from …".'
+        )
     form = chosen(arguments.format, arguments.output)
     resource = resource_named(arguments.resource, arguments.server)
     result = resource.query(

@@ -14,10 +14,10 @@ from dai.commands import FAILED, OK
 
 def add(commands: Any) -> None:
     schemas = commands.add_parser(
-        "schemas", help="the XML schema of perform documents; or check or write every generated file"
+        "schemas", help="print the XML schema of perform documents; or check or write all generated files"
     )
     action = schemas.add_mutually_exclusive_group()
-    action.add_argument("--check", action="store_true", help="say which generated files are stale; exit 1 if any")
+    action.add_argument("--check", action="store_true", help="list the generated files that are stale; exit 1 if any")
     action.add_argument("--write", action="store_true", help="write the generated files")
     schemas.add_argument("--directory", type=Path, default=Path(), help="the project's directory (default: this one)")
     schemas.set_defaults(run=run_schemas)

@@ -19,9 +19,11 @@ def add(commands: Any) -> None:
     resources.set_defaults(run=run_resources)
 
     jobs = commands.add_parser("jobs", help="the jobs of a service; or one: follow, fetch, abort, destroy")
-    jobs.add_argument("id", nargs="?", help="of one job; without it all are listed")
+    jobs.add_argument("id", nargs="?", help="the id of one job (default: list all)")
     action = jobs.add_mutually_exclusive_group()
-    action.add_argument("--wait", action="store_true", help="until it has ended; after Ctrl-C it goes on")
+    action.add_argument(
+        "--wait", action="store_true", help="wait until the job has ended; after Ctrl-C the job goes on"
+    )
     action.add_argument("--result", nargs="?", const="", metavar="NAME", help="fetch its result (in --format)")
     action.add_argument("--abort", action="store_true", help="stop the work, in the database too")
     action.add_argument("--delete", action="store_true", help="stop the work and destroy the results")
@@ -29,12 +31,12 @@ def add(commands: Any) -> None:
     add_options(jobs)
     jobs.set_defaults(run=run_jobs)
 
-    find = commands.add_parser("find", help="what fits a text best in a registry, with the reasons")
-    find.add_argument("text", nargs="?", help="words of what is looked for")
+    find = commands.add_parser("find", help="find the entries of a registry that fit a text best, with the reasons")
+    find.add_argument("text", nargs="?", help="words to look for")
     for name, what in (("unit", "mJy"), ("ucd", "phot.flux"), ("quantity", "a kind of quantity")):
         find.add_argument(f"--{name}", help=f"of a column: {what}")
-    find.add_argument("--kind", help="service, table …; without it all")
-    find.add_argument("--limit", type=whole(1, 10_000), default=20, metavar="N", help="so many at most (20)")
+    find.add_argument("--kind", help="only this kind of entry: service, table … (default: all)")
+    find.add_argument("--limit", type=whole(1, 10_000), default=20, metavar="N", help="the most results (default: 20)")
     add_server(find)
     find.set_defaults(run=run_find)
 
@@ -42,7 +44,9 @@ def add(commands: Any) -> None:
 def run_find(arguments: argparse.Namespace) -> int:
     meanings = {name: each for name in ("unit", "ucd", "quantity") if (each := getattr(arguments, name))}
     if arguments.text is None and not meanings:
-        raise UsageError("Find what?", hint='dai find "galaxies with redshift", or dai find --unit mJy')
+        raise UsageError(
+            "There is nothing to look for.", hint='dai find "galaxies with redshift", or dai find --unit mJy'
+        )
     client = RegistryClient(arguments.server, identity(arguments.server))
     hits = client.find(arguments.text, arguments.kind, arguments.limit, **meanings)
     client.close()
@@ -74,7 +78,7 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     service = Service(arguments.server, identity(arguments.server))
     if arguments.id is None:
         if arguments.wait or arguments.abort or arguments.delete or arguments.result is not None:
-            raise UsageError("Which job? This needs its id.", hint="`dai jobs` lists them.")
+            raise UsageError("Give the id of the job.", hint="`dai jobs` lists them.")
         for line in lines(_HEADINGS, [_row(job) for job in service.jobs()], right=[2]):
             print(line)
         return OK

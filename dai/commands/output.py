@@ -35,15 +35,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("table", *FORMATS),
-        help="form of the result; without it: what the name of --output says, a table on a terminal, CSV in a pipe",
+        help="format of the result (default: by the suffix of --output, else a table on a terminal and CSV in a pipe)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
-    parser.add_argument("--blocksize", type=whole(1, 1_000_000), metavar="N", help="rows a block")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write to this file; it appears when it is complete"
+    )
+    parser.add_argument("--blocksize", type=whole(1, 1_000_000), metavar="N", help="rows of a block")
 
 
 def add_numeric(parser: argparse.ArgumentParser) -> None:
     """--numeric."""
-    parser.add_argument("--numeric", choices=NUMERIC, help="what decimal numbers are: docs/types.md")
+    parser.add_argument("--numeric", choices=NUMERIC, help="type of decimal numbers in the result; see docs/types.md")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +92,9 @@ def chosen(form: str | None, output: Path | None) -> str:
         except NotAcceptableError as error:
             raise UsageError(error.detail, hint=f"{error.hint} Or add --format {'|'.join(FORMATS)}.") from error
         if form is None:
-            raise UsageError(f"{output.name!r} does not say its format.", hint=f"Add --format {'|'.join(FORMATS)}.")
+            raise UsageError(
+                f"The name {output.name!r} does not tell the format.", hint=f"Add --format {'|'.join(FORMATS)}."
+            )
     if form is None:
         form = "table" if sys.stdout.isatty() else "csv"
     if form != "table" and format_named(form).binary and output is None and sys.stdout.isatty():

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 PORTION = 10_000
 _CHANGES = {"create": "?mode=create", "add": "?mode=add", "put": "?mode=put", "delete": "/delete"}
 _HELP = {
-    "create": "map a logical name that is new to a target",
-    "add": "one more target of a logical name that is there",
-    "put": "map, whether the logical name is there or not",
+    "create": "map a new logical name to a target",
+    "add": "add a target to an existing logical name",
+    "put": "map a logical name to a target, whether the name exists or not",
     "delete": "delete a mapping",
 }
 
@@ -35,36 +35,41 @@ def add(commands: Any) -> None:
     replicas = commands.add_parser("replicas", help="logical names and where their copies are")
     actions = replicas.add_subparsers(metavar="ACTION", required=True)
     for name, help in _HELP.items():
-        change = actions.add_parser(name, help=f"{help}; or those of a file")
+        change = actions.add_parser(name, help=f"{help}; or do so for each line of a file")
         change.add_argument("logical", nargs="?", help="the logical name")
         change.add_argument("target", nargs="?", help="where a copy is, as a URL")
         change.add_argument(
-            "--from", dest="file", metavar="FILE", help="lines of a logical name, a tab and a target; - reads the input"
+            "--from",
+            dest="file",
+            metavar="FILE",
+            help="a file with lines of a logical name, a tab and a target; - reads the standard input",
         )
         change.set_defaults(run=run_change, change=name)
-    query = actions.add_parser("query", help="the targets of logical names; of all without a name")
-    query.add_argument("names", nargs="*", metavar="NAME", help="with * and ? a pattern")
+    query = actions.add_parser("query", help="print the targets of logical names (default: of all)")
+    query.add_argument("names", nargs="*", metavar="NAME", help="a name, or a pattern with * and ?")
     query.add_argument("--target", action="store_true", help="the names are targets")
     query.add_argument("--index", action="store_true", help="ask the index which catalogs have the names")
     query.set_defaults(run=run_query)
-    rename = actions.add_parser("rename", help="give a name another one; mappings and attributes go with it")
-    rename.add_argument("before", help="the name that it has")
-    rename.add_argument("after", help="the name that it gets")
-    rename.add_argument("--target", action="store_true", help="it is a target")
+    rename = actions.add_parser(
+        "rename", help="rename a logical name or target; its mappings and attributes stay with it"
+    )
+    rename.add_argument("before", help="the old name")
+    rename.add_argument("after", help="the new name")
+    rename.add_argument("--target", action="store_true", help="the name is a target")
     rename.set_defaults(run=run_rename)
     attribute = actions.add_parser("attribute", help="show the attributes of a name, or set one")
     attribute.add_argument("key", help="the name")
-    attribute.add_argument("name", nargs="?", help="of one attribute; without it all are listed")
-    attribute.add_argument("value", nargs="?", help="what it is set to")
+    attribute.add_argument("name", nargs="?", help="name of an attribute (default: list all)")
+    attribute.add_argument("value", nargs="?", help="its new value")
     attribute.add_argument("--type", choices=("date", "float", "int", "string"), default="string")
     attribute.add_argument("--target", action="store_true", help="the name is a target")
-    attribute.add_argument("--remove", action="store_true", help="take the attribute from the name")
+    attribute.add_argument("--remove", action="store_true", help="remove the attribute from the name")
     attribute.set_defaults(run=run_attribute)
-    exists = actions.add_parser("exists", help="which of some names are there")
-    exists.add_argument("names", nargs="+", metavar="NAME", help="as it is written, no pattern")
+    exists = actions.add_parser("exists", help="print which of the names exist")
+    exists.add_argument("names", nargs="+", metavar="NAME", help="an exact name, not a pattern")
     exists.add_argument("--target", action="store_true", help="the names are targets")
     exists.set_defaults(run=run_exists)
-    search = actions.add_parser("search", help="the names that have an attribute, or have it so")
+    search = actions.add_parser("search", help="print the names with an attribute, or with a certain value of it")
     search.add_argument("name", metavar="ATTRIBUTE", help="its name")
     search.add_argument("operator", nargs="?", default="all", help="all, eq, ne, gt, ge, lt, le, between, like")
     search.add_argument("values", nargs="*", metavar="VALUE", help="between takes two; like a pattern with * and ?")
@@ -75,14 +80,16 @@ def add(commands: Any) -> None:
     undefine.add_argument("--clear", action="store_true", help="also from the names that have it")
     undefine.add_argument("--target", action="store_true", help="the names are targets")
     undefine.set_defaults(run=run_undefine)
-    indexes = actions.add_parser("indexes", help="which indexes this catalog tells its names; or one more, or one less")
+    indexes = actions.add_parser(
+        "indexes", help="print the indexes that this catalog tells its names; add or remove one"
+    )
     indexes.add_argument("--tell", metavar="URL", help="tell this index the names, from now on")
-    indexes.add_argument("--filter", action="store_true", help="with --tell: a filter in the place of names")
+    indexes.add_argument("--filter", action="store_true", help="with --tell: send a Bloom filter instead of the names")
     indexes.add_argument(
         "--pattern", default="", help="with --tell: only names that fit (a regular expression, glob:…)"
     )
-    indexes.add_argument("--forget", metavar="URL", help="tell it none any more")
-    indexes.add_argument("--now", action="store_true", help="tell all of them all names, soon")
+    indexes.add_argument("--forget", metavar="URL", help="stop telling this index")
+    indexes.add_argument("--now", action="store_true", help="tell all indexes all names soon")
     indexes.set_defaults(run=run_indexes)
     copy = actions.add_parser("copy", help="make a verified copy of a logical table in another resource")
     copy.add_argument("logical", metavar="TABLE", help="its logical name")
@@ -95,7 +102,7 @@ def add(commands: Any) -> None:
     refresh.add_argument("targets", nargs="*", metavar="TARGET", help="the copies (default: all)")
     refresh.add_argument("--source", metavar="TARGET", help="the table to copy (default: the first original)")
     refresh.set_defaults(run=run_refresh)
-    status = actions.add_parser("status", help="how many names, targets, mappings and catalogs")
+    status = actions.add_parser("status", help="print the numbers of names, targets, mappings and catalogs")
     status.set_defaults(run=run_status)
     for each in actions.choices.values():
         add_server(each)
@@ -128,7 +135,7 @@ def _pairs(file: str) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(read, 1):
             logical, tab, target = line.rstrip("\n").partition("\t")
             if not (logical and tab and target):
-                raise UsageError(f"Line {number} has no logical name, tab and target.")
+                raise UsageError(f"Line {number} is not a logical name, a tab and a target.")
             yield logical, target
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dai.config import Config
 
 DEFAULT_FILE = "dai.toml"
-ONE_LINER = """With a database in place of a configuration it is served as the resource `data`, on loopback, e.g.
+ONE_LINER = """A database in the place of a configuration is served as the resource `data`, on loopback, e.g.
 dai serve book.db (a file of SQLite or DuckDB), dai serve postgresql://user@localhost/lab,
 dai serve data/*.parquet (CSV, JSON, Parquet and Arrow files: a table each), dai serve folder"""
 
@@ -38,7 +38,9 @@ def add(commands: Any) -> None:
     serve.add_argument("--port", type=port, help="port to listen on, 0 for a free one (default: 8080)")
     serve.add_argument("--workers", type=workers, metavar="N", help="processes that serve (default: 1)")
     serve.add_argument(
-        "--self-signed", action="store_true", help="TLS with a certificate that the service makes for itself: to try it"
+        "--self-signed",
+        action="store_true",
+        help="use TLS with a certificate that the service makes for itself; only for trying it",
     )
     serve.add_argument(
         "--write",
@@ -67,8 +69,8 @@ def configuration(source: str | Sequence[str] | None, file: str | None) -> Confi
     ]
     if databases and single is None:
         raise UsageError(
-            "A database is served alone; only files with tables are served together.",
-            hint=f"dai serve {databases[0]}. Or a dai.toml with a [resources.NAME] for each.",
+            "Only one database can be served; several files with tables can be.",
+            hint=f"dai serve {databases[0]}. Or write a dai.toml with a [resources.NAME] for each.",
         )
     url = None
     if single is not None and databases == ["URL"]:
@@ -81,7 +83,9 @@ def configuration(source: str | Sequence[str] | None, file: str | None) -> Confi
         # `dai serve dai.toml` means the file.
         file, named = single, []
     if named and file is not None:
-        raise UsageError("A database URL and --config exclude each other.", hint="Put the URL into the file.")
+        raise UsageError(
+            "A database and --config cannot be used together.", hint="Put the database's URL into the file."
+        )
     if url is not None:
         return config.parse({"resources": {"data": {"url": url}}})
     path = Path(file or DEFAULT_FILE)
@@ -104,7 +108,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
     chosen = replace(loaded, service=replace(loaded.service, **overrides))
     if arguments.write:
         if chosen.policy is not None:
-            raise UsageError("--write and [policy] exclude each other.", hint="Say in [policy] who may write.")
+            raise UsageError("--write cannot be used with [policy].", hint="Say in [policy] who may write.")
         chosen = replace(chosen, policy=PolicyConfig(write=ANYBODY))
     signed = _self_signed(chosen) if arguments.self_signed else None
     if signed is not None:
@@ -124,7 +128,7 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 def _self_signed(config: Config) -> SelfSigned:
     if config.service.tls is not None:
         raise UsageError(
-            "--self-signed and [service.tls] exclude each other.",
+            "--self-signed cannot be used with [service.tls].",
             hint="Leave --self-signed out.",
         )
     try:

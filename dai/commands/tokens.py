@@ -24,22 +24,26 @@ MOST_DAYS = 3650
 def add(commands: Any) -> None:
     tokens = commands.add_parser("tokens", help="make, list and revoke the tokens of a service's callers")
     actions = tokens.add_subparsers(metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make one; it is told once")
-    create.add_argument("name", help="whose it is")
+    create = actions.add_parser("create", help="make a token; it is printed once")
+    create.add_argument("name", help="name of the caller")
     days = whole(1, MOST_DAYS, "a number of days")
-    create.add_argument("--days", type=days, default=90, metavar="N", help="until it expires (default: 90)")
+    create.add_argument("--days", type=days, default=90, metavar="N", help="days until it expires (default: 90)")
     create.add_argument(
-        "--resource", action="append", default=[], metavar="NAME", help="good for this one alone, or these"
+        "--resource",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="limit the token to this resource; may be repeated",
     )
     create.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="one that the caller belongs to, or these"
+        "--group", action="append", default=[], metavar="NAME", help="a group of the caller; may be repeated"
     )
-    create.add_argument("--administrator", action="store_true", help="sees jobs and sessions of others, too")
+    create.add_argument("--administrator", action="store_true", help="the caller also sees jobs and sessions of others")
     create.set_defaults(run=run_create)
-    listed = actions.add_parser("list", help="all of them, but for their secrets")
+    listed = actions.add_parser("list", help="list all tokens, without their secrets")
     listed.set_defaults(run=run_list)
-    revoke = actions.add_parser("revoke", help="good for nothing within identity.kept_seconds")
-    revoke.add_argument("id", help="as `dai tokens list` tells it")
+    revoke = actions.add_parser("revoke", help="make a token invalid, within identity.kept_seconds")
+    revoke.add_argument("id", help="the token's id, from `dai tokens list`")
     revoke.set_defaults(run=run_revoke)
     for each in (create, listed, revoke):
         each.add_argument(
@@ -61,7 +65,7 @@ def run_create(arguments: argparse.Namespace) -> int:
 
     for each in (arguments.name, *arguments.group):
         if not each or len(each) > 200 or not each.isprintable():
-            raise UsageError(f"{each!r} is no name.", hint="It has 1 to 200 printable characters.")
+            raise UsageError(f"{each!r} is not a name.", hint="A name has 1 to 200 printable characters.")
     with _store(arguments.config) as (store, config):
         known = [*config.resources, *config.federations, *config.roles]
         for each in arguments.resource:

@@ -85,7 +85,7 @@ def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Conf
     except ValueError as error:  # also a number of thousands of digits
         if kind := kind_of(path):
             raise ConfigurationError(
-                f"{path} is a {PRODUCTS[kind]} database and no configuration.", hint=f"Serve it: dai serve {path}"
+                f"{path} is a {PRODUCTS[kind]} database, not a configuration.", hint=f"Serve it: dai serve {path}"
             ) from error
         raise ConfigurationError(f"The configuration {path} is not TOML: {error}.") from error
     return parse(document, path.parent, environment)
@@ -113,7 +113,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     for each in hosts:
         if not isinstance(each, str) or not each or "/" in each:
             hint = 'It looks like hosts = ["data.example.org"].'
-            raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
+            raise ConfigurationError(f"service.hosts: {each!r} is not a host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
     asks = service.tls is not None and service.tls.client_ca is not None
     identity = _identity(dict(merged.get("identity", {})), base, environment, asks)
@@ -121,14 +121,16 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
     telemetry = _telemetry(dict(merged["telemetry"]), base, environment) if "telemetry" in merged else None
     if audit.opentelemetry and telemetry is None:
-        raise ConfigurationError("audit.opentelemetry needs a section [telemetry], which says where records go.")
+        raise ConfigurationError(
+            "audit.opentelemetry needs a section [telemetry], which says where to send the records."
+        )
     quotas = _quotas(dict(merged.get("quotas", {})), base, limits, bool(identity.methods))
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
     registry = _registry(dict(merged.get("registry", {})), base, environment)
     if replicas.index_publishers and registry.url is None:
         raise ConfigurationError(
-            "replicas.index_publishers needs url and address in [registry]: where indexes are looked for."
+            "replicas.index_publishers needs url and address in [registry]: the registry that names the indexes."
         )
     # what an engine takes by itself is a share of the machine, which its process may not have
     most = limits.memory_bytes
@@ -140,12 +142,12 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     federations = {}
     for name, value in named(merged, "federations"):
         if name in resources:
-            raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
+            raise ConfigurationError(f"[federations.{name}]: there is already a resource of this name.")
         federations[name] = _federation(name, _with_memory(value, larger), base, environment, service.tls)
     roles = {}
     for name, value in named(merged, "roles"):
         if name in resources or name in federations:
-            raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
+            raise ConfigurationError(f"[roles.{name}]: there is already a resource of this name.")
         value = _with_memory(value, larger if name == "evaluator" else 0)
         roles[name] = _role(name, value, base, service, bool(identity.methods) and not identity.anonymous)
     for logical, published in replicas.publish.items():

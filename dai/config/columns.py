@@ -31,7 +31,7 @@ def columns(document: Any, where: str, base: Path, least: int = 1) -> Mapping[st
         if not isinstance(value, dict) or name.count(".") < least or not all(name.split(".")):
             what = "alias.table.column" if least > 1 else "table.column"
             raise ConfigurationError(
-                f"[{place}] must be a section, called as a column is.",
+                f"[{place}] must be a section with the name of a column.",
                 hint=f'It looks like [{where}."{what}"], in quotation marks.',
             )
         read[name] = section(ColumnConfig, place, value, base)

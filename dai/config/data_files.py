@@ -59,8 +59,10 @@ def url(files: Any, where: str, base: Path, name: str) -> str:
             if form is None:
                 known = ", ".join(f".{suffix}" for suffix in _BY_SUFFIX)
                 if each.partition("://")[0] in STORES:
-                    known = f"Several objects are named by a pattern: {each.partition('?')[0].rstrip('/')}/*.parquet"
-                raise ConfigurationError(f"{where}: {_shown(each, base)} of the table {table} is no table.", hint=known)
+                    known = f"Name several objects by a pattern: {each.partition('?')[0].rstrip('/')}/*.parquet"
+                raise ConfigurationError(
+                    f"{where}: {_shown(each, base)} of the table {table} is not a file with a table.", hint=known
+                )
             formed.setdefault(table, []).append(f"{form}:{each}")
             if "://" not in each and glob.has_magic(each) and not any(glob.iglob(each, recursive=True)):
                 raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.")

@@ -77,13 +77,13 @@ def read(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> 
     def address(where: str, value: Any) -> None:
         if not isinstance(value, str) or not value.startswith(tuple(f"{each}://" for each in DELIVERY_SCHEMES)):
             hint = 'It looks like urls = ["https://data.example.org/incoming/"].'
-            raise ConfigurationError(f"{where}: {value!r} is no address.", hint=hint)
+            raise ConfigurationError(f"{where}: {value!r} is not an address.", hint=hint)
 
     accounts: dict[str, AccountConfig] = {}
     for name, each in named(values, "accounts"):
         place = f"delivery.accounts.{name}"
         if "url" not in each:
-            raise ConfigurationError(f"[{place}] needs url, the beginning of the addresses that it is for.")
+            raise ConfigurationError(f"[{place}] needs url, with which the addresses of this account begin.")
         account = section(AccountConfig, place, each, base, name=name)
         address(f"{place}.url", account.url)
         password, token = (referred(f"{place}.{each}", getattr(account, each)) for each in ("password", "token"))
@@ -92,10 +92,10 @@ def read(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> 
     if "mail" in values:
         where = "delivery.mail"
         if not isinstance(values["mail"], dict) or "host" not in values["mail"]:
-            raise ConfigurationError(f"[{where}] is a section that needs host, the name of the mail server.")
+            raise ConfigurationError(f"[{where}] must be a section with host, the name of the mail server.")
         mail = section(MailConfig, where, values["mail"], base)
         if mail.tls not in MAIL_TLS:
-            raise ConfigurationError(f"{where}.tls is one of {', '.join(MAIL_TLS)}, not {mail.tls!r}.")
+            raise ConfigurationError(f"{where}.tls must be one of {', '.join(MAIL_TLS)}, not {mail.tls!r}.")
         if mail.user and mail.tls == "none":
             raise ConfigurationError(f"{where}: a user name needs TLS.", hint='Set tls = "starttls".')
         mail = dataclasses.replace(mail, password=referred(f"{where}.password", mail.password))

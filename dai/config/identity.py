@@ -141,7 +141,7 @@ def read(
     identity: IdentityConfig = section(IdentityConfig, "identity", values, base, **sections)
     if "certificate" in identity.methods and not asks_for_certificates and not identity.certificate.proxies:
         raise ConfigurationError(
-            'identity.methods has "certificate", but nobody asks clients for one.',
+            'identity.methods has "certificate", but clients are not asked for certificates.',
             hint="Set client_ca in [service.tls]; or, where a proxy asks for it, proxies and secret in "
             "[identity.certificate].",
         )
@@ -155,7 +155,9 @@ def _certificate(values: Any, base: Path, environment: Mapping[str, str]) -> Cer
         isinstance(each, dict) and each.get("name") for each in subjects.values()
     ):
         hint = f'It looks like [{where}.subjects."CN=alice,O=Lab"] with name = "alice".'
-        raise ConfigurationError(f"[{where}] is a section; so is each of its subjects, which needs name.", hint=hint)
+        raise ConfigurationError(
+            f"[{where}] must be a section, and each of its subjects a section with name.", hint=hint
+        )
     rest = {name: value for name, value in values.items() if name != "subjects"}
     known = {
         subject: section(SubjectConfig, f"{where}.subjects.{subject!r}", each, base, subject=subject)
@@ -163,27 +165,30 @@ def _certificate(values: Any, base: Path, environment: Mapping[str, str]) -> Cer
     }
     config: CertificateConfig = section(CertificateConfig, where, rest, base, subjects=known)
     if config.name not in CERTIFICATE_NAMES:
-        raise ConfigurationError(f"{where}.name is one of {', '.join(CERTIFICATE_NAMES)}, not {config.name!r}.")
+        raise ConfigurationError(f"{where}.name must be one of {', '.join(CERTIFICATE_NAMES)}, not {config.name!r}.")
     for each in (config.header, config.secret_header):
         if not _HEADER.fullmatch(each):
-            raise ConfigurationError(f"{where}: {each!r} is no name of a header.")
+            raise ConfigurationError(f"{where}: {each!r} is not the name of a header.")
     for each in config.proxies:
         try:
             ipaddress.ip_network(each)
         except ValueError as error:
             hint = 'It looks like proxies = ["10.0.0.7", "10.1.0.0/24"].'
-            raise ConfigurationError(f"{where}.proxies: {each!r} is no address and no network.", hint=hint) from error
+            raise ConfigurationError(
+                f"{where}.proxies: {each!r} is neither an address nor a network.", hint=hint
+            ) from error
     if not config.proxies:
         return config
     if config.name not in ("dn", "cn") and not config.shows_all:
         raise ConfigurationError(
-            f"{where}: the header {config.header!r} has the subject of a certificate, not its {config.name} name.",
+            f"{where}: the header {config.header!r} has only the subject of a certificate, not its {config.name} name.",
             hint='Set header = "Client-Cert", if the proxy can send that; or name = "dn" or "cn".',
         )
     value = None if config.secret is None else secret(config.secret, f"{where}.secret", environment, base)
     if value is None or len(value) < _LEAST_SECRET or not (value.isascii() and value.isprintable()):
         raise ConfigurationError(
-            f"{where}.secret must have {_LEAST_SECRET} characters or more: by it the service knows its proxies.",
+            f"{where}.secret must have {_LEAST_SECRET} characters or more: it proves that a request comes from the "
+            "proxy.",
             hint='It looks like secret = "env:PROXY_SECRET". openssl rand -hex 32 makes one.',
         )
     return dataclasses.replace(config, secret=value)
@@ -192,11 +197,13 @@ def _certificate(values: Any, base: Path, environment: Mapping[str, str]) -> Cer
 def _signatures(values: Any, base: Path) -> SignaturesConfig:
     where = "identity.signatures"
     if not isinstance(values, dict) or not isinstance(values.get("keys", {}), dict):
-        raise ConfigurationError(f"[{where}] is a section; each key is one, too: [{where}.keys.ID].")
+        raise ConfigurationError(f"[{where}] must be a section, and each key a section [{where}.keys.ID].")
     keys = {}
     for id, each in named(values, "keys"):
         if not {"name", "key"} <= each.keys() or not each["name"]:
-            raise ConfigurationError(f"[{where}.keys.{id}] needs name, who signs, and key, the file of the public key.")
+            raise ConfigurationError(
+                f"[{where}.keys.{id}] needs name, the caller who signs, and key, the file of the public key."
+            )
         keys[id] = section(KeyConfig, f"{where}.keys.{id}", each, base, id=id)
     rest = {name: value for name, value in values.items() if name != "keys"}
     config: SignaturesConfig = section(SignaturesConfig, where, rest, base, keys=keys)
@@ -207,22 +214,25 @@ def _jwt(values: Any, base: Path) -> JwtConfig:
     where = "identity.jwt"
     if not isinstance(values, dict) or not {"issuer", "audience"} <= values.keys():
         hint = 'It looks like issuer = "https://login.example.org", audience = ["dai"].'
-        raise ConfigurationError(f"[{where}] is a section that needs issuer and audience.", hint=hint)
+        raise ConfigurationError(f"[{where}] must be a section with issuer and audience.", hint=hint)
     jwks = values.get("jwks")
     if not isinstance(jwks, str | None):
-        raise ConfigurationError(f"{where}.jwks is the URL or the file of a key set, not {jwks!r}.")
+        raise ConfigurationError(f"{where}.jwks must be the URL or the file of a key set, not {jwks!r}.")
     rest = {name: value for name, value in values.items() if name != "jwks"}
     config: JwtConfig = section(JwtConfig, where, rest, base, jwks=None)
     for each in (config.issuer,) if jwks is None else (jwks,) if "://" in jwks else ():
         if not is_safe(each):
-            raise ConfigurationError(f"{where}: {each!r} is no address with https://.")
+            raise ConfigurationError(f"{where}: {each!r} is not an address with https://.")
     known = [name for names in ASYMMETRIC.values() for name in names]
     for each in config.algorithms:
         if each not in known:
-            hint = f"Known: {', '.join(known)}. Whoever can check a token by HS256 can make one."
-            raise ConfigurationError(f"{where}.algorithms: {each!r} is none that this service takes.", hint=hint)
+            hint = (
+                f"Known: {', '.join(known)}. HS256 is not among them, because whoever can check such a token "
+                "can also make one."
+            )
+            raise ConfigurationError(f"{where}.algorithms: this service does not take {each!r}.", hint=hint)
     if not config.audience or "" in config.audience or any(not isinstance(each, str) for each in config.audience):
-        raise ConfigurationError(f"{where}.audience is a list of names of this service.")
+        raise ConfigurationError(f"{where}.audience must be a list of names of this service.")
     key_set = jwks if jwks is None or "://" in jwks else (base / str(jwks)).resolve()
     return dataclasses.replace(config, jwks=key_set)
 
@@ -261,12 +271,12 @@ class AuditConfig:
 
 def quotas(values: dict[str, Any], base: Path, limits: LimitsConfig, identified: bool) -> QuotasConfig:
     """Where callers are ``identified``, what is stored for one of them has a quarter of the room of all at most, unless
-    the deployer says otherwise."""
+    the operator says otherwise."""
     if identified:
         values = {"result_bytes": limits.result_bytes // 4, "context_bytes": limits.contexts_bytes // 4, **values}
     callers = values.pop("callers", {})
     if not isinstance(callers, dict) or not all(isinstance(each, dict) for each in callers.values()):
-        raise ConfigurationError("[quotas.callers]: each caller is a section [quotas.callers.NAME].")
+        raise ConfigurationError("[quotas.callers]: each caller must be a section [quotas.callers.NAME].")
     every: QuotaConfig = section(QuotaConfig, "quotas", values, base)
     return QuotasConfig(
         every=every,

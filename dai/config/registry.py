@@ -58,10 +58,11 @@ def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
         read = dataclasses.replace(read, token=secret(read.token, "registry.token", environment, base))
     for name in ("url", "address"):
         if (said := getattr(read, name)) is not None and urlsplit(said).scheme not in ("http", "https"):
-            raise ConfigurationError(f"registry.{name}: {said!r} is no URL of a service.")
+            raise ConfigurationError(f"registry.{name}: {said!r} is not the URL of a service.")
     if (read.url is None) != (read.address is None):
         raise ConfigurationError(
-            "registry.url and registry.address need each other: where this service is published, and at which address.",
+            "registry.url and registry.address must both be set: the registry that lists this service, and this "
+            "service's address.",
             hint='address looks like "https://data.example.org".',
         )
     return read

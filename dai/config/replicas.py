@@ -83,7 +83,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     for name, urls in listed:
         for each in urls:
             if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https"):
-                raise ConfigurationError(f"replicas.{name}: {each!r} is no URL of a service.")
+                raise ConfigurationError(f"replicas.{name}: {each!r} is not the URL of a service.")
     if (read.indexes or read.index_publishers) and read.url is None:
         raise ConfigurationError(
             "replicas.url is missing: the name by which the indexes know this catalog.",
@@ -91,8 +91,9 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
         )
     if (read.service is None) != (not read.publish):
         raise ConfigurationError(
-            "replicas.service and [replicas.publish] need each other: where tables are registered, and which.",
-            hint='"sky.objects" = "sky#public.objects" in [replicas.publish] is a table of the resource sky.',
+            "replicas.service and [replicas.publish] must both be set: the replica service, and the tables to "
+            "register there.",
+            hint='"sky.objects" = "sky#public.objects" in [replicas.publish] registers a table of the resource sky.',
         )
     if read.publish and urlsplit(read.url or "").scheme not in ("http", "https"):
         raise ConfigurationError(
@@ -109,11 +110,11 @@ def _published(values: Any, base: Path) -> dict[str, PublishedTable]:
     for logical, value in values.items():
         where = f"replicas.publish.{logical}"
         if not logical or len(logical.encode()) > _MOST_BYTES:
-            raise ConfigurationError(f"{where}: a logical name has 1 to {_MOST_BYTES:,} bytes.")
+            raise ConfigurationError(f"{where}: a logical name must have 1 to {_MOST_BYTES:,} bytes.")
         if isinstance(value, str):
             resource, _, table = value.partition("#")
             value = {"resource": resource, "table": table}
         if not isinstance(value, dict) or not value.get("resource") or not value.get("table"):
-            raise ConfigurationError(f"{where} names no resource and table.", hint='It looks like "sky#objects".')
+            raise ConfigurationError(f"{where} must name a resource and a table.", hint='It looks like "sky#objects".')
         published[logical] = section(PublishedTable, where, value, base)
     return published

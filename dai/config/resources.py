@@ -136,7 +136,7 @@ def policy_of(value: Mapping[str, Any], where: str, base: Path) -> PolicyConfig 
     for each in dataclasses.fields(policy):
         listed = getattr(policy, each.name)
         if isinstance(listed, tuple) and not all(isinstance(who, str) and who.strip() for who in listed):
-            raise ConfigurationError(f"{where}.{each.name}: each entry is a text that is not empty.")
+            raise ConfigurationError(f"{where}.{each.name}: each entry must be a text that is not empty.")
     return policy
 
 
@@ -147,7 +147,7 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     said = columns(value.pop("columns", {}), f"{where}.columns", base)
     if (files := value.pop("files", None)) is not None:
         if "url" in value:
-            raise ConfigurationError(f"[{where}] has url and files.", hint="Make them two resources.")
+            raise ConfigurationError(f"[{where}] has both url and files.", hint="Make two resources of them.")
         value["url"] = data_files.url(files, f"{where}.files", base, name)
     fixed = {"name": name, "policy": policy, "columns": said, "environment": environment}
     resource: ResourceConfig = section(ResourceConfig, where, value, base, **fixed)
@@ -171,7 +171,9 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
         in_memory = url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
         if in_memory or url.get_backend_name() not in ("sqlite", "postgresql"):
             hint = 'It looks like "notes.db" or "postgresql://user@host/database".'
-            raise ConfigurationError(f"{where}.collections is no file and no URL of SQLite or PostgreSQL.", hint=hint)
+            raise ConfigurationError(
+                f"{where}.collections must be a file, or a URL of SQLite or PostgreSQL.", hint=hint
+            )
         return dataclasses.replace(resource, collections=store, password=None)
     if resource.url is None:
         return resource
@@ -179,7 +181,7 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     replicas = []
     for each in resource.replicas:
         if not isinstance(each, str):
-            raise ConfigurationError(f"{where}.replicas: {each!r} is no database URL.")
+            raise ConfigurationError(f"{where}.replicas: {each!r} is not a database URL.")
         replica = secret(each, f"{where}.replicas", environment, base)
         replicas.append(database_url(replica, f"{where}.replicas", base, password))
     database = database_url(database, f"{where}.url", base, password)
@@ -196,6 +198,6 @@ def _check_users(url: URL, where: str) -> None:
         raise ConfigurationError(f"{where}: {url.get_backend_name()!r} has no users to map callers to.", hint=hint)
     for option in sorted(_USER_OPTIONS & url.query.keys()):
         raise ConfigurationError(
-            f"{where}: the option {option!r} of the URL would stand in the place of every user of the map.",
-            hint="Remove it; the user of the URL stands before the host.",
+            f"{where}: the option {option!r} of the URL would replace every user of the map.",
+            hint="Remove it, and write the user of the URL before the host.",
         )

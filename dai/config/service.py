@@ -59,16 +59,16 @@ def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
     for origin in rest.get("origins", ()) if isinstance(rest.get("origins"), list) else ():
         if not (origin == "*" or (isinstance(origin, str) and _ORIGIN.fullmatch(origin))):
             raise ConfigurationError(
-                f"service.origins has {origin!r}, which is no origin.",
-                hint='An origin has a scheme, a host and perhaps a port: "https://portal.example.org". "*" is any.',
+                f"service.origins has {origin!r}, which is not an origin.",
+                hint='An origin has a scheme, a host and perhaps a port: "https://portal.example.org". "*" allows all.',
             )
     tls: TlsConfig | None = None
     if "tls" in values:
         if not isinstance(values["tls"], dict) or "certificate" not in values["tls"]:
-            raise ConfigurationError("[service.tls] is a section that needs certificate, a file.")
+            raise ConfigurationError("[service.tls] must be a section with certificate, a file.")
         tls = section(TlsConfig, "service.tls", values["tls"], base)
         if tls.minimum_version not in TLS_VERSIONS:
-            raise ConfigurationError(f"service.tls.minimum_version is one of {', '.join(TLS_VERSIONS)}.")
+            raise ConfigurationError(f"service.tls.minimum_version must be one of {', '.join(TLS_VERSIONS)}.")
     read: ServiceConfig = section(ServiceConfig, "service", rest, base, tls=tls)
     return read
 

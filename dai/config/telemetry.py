@@ -34,13 +34,13 @@ def read(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> 
     sent = {name: secret(each, f"telemetry.headers.{name}", environment, base) for name, each in headers.items()}
     for name, each in sent.items():
         if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()) or not each.isprintable():
-            raise ConfigurationError(f"telemetry.headers.{name} is no header of HTTP.")
+            raise ConfigurationError(f"telemetry.headers.{name} is not an HTTP header.")
     config: TelemetryConfig = section(TelemetryConfig, "telemetry", values, base, headers=sent)
     if config.endpoint is not None:
         parts = urlsplit(config.endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
             raise ConfigurationError(
-                "telemetry.endpoint is no address of a collector.",
-                hint='It looks like "https://collector.example.org:4318"; a password belongs into telemetry.headers.',
+                "telemetry.endpoint is not the address of a collector.",
+                hint='It looks like "https://collector.example.org:4318"; put a password into telemetry.headers.',
             )
     return config

@@ -39,7 +39,7 @@ def named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, A
         if not isinstance(value, dict):
             raise ConfigurationError(f"[{section}]: {name!r} must be a section [{section}.NAME].")
         if not name or not all(character.isalnum() or character in "-_." for character in name) or name[0] == ".":
-            raise ConfigurationError(f"[{section}.{name}]: a name is made of letters, digits, '-', '_' and '.'.")
+            raise ConfigurationError(f"[{section}.{name}]: a name consists of letters, digits, '-', '_' and '.'.")
     return entries
 
 
@@ -121,7 +121,7 @@ def overridden(document: Mapping[str, Any], environment: Mapping[str, str]) -> d
             if not isinstance(place, dict):
                 raise ConfigurationError(f"{variable}: {level!r} is a value, not a section.")
         if not all(levels):
-            raise ConfigurationError(f"{variable} names no value.")
+            raise ConfigurationError(f"{variable} does not name a value.")
         place[_known_as(levels[-1], place)] = _Override(text, variable)
     return merged
 
@@ -171,7 +171,7 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, /, **f
             )
         place = f"{where}.{name}" if where else name
         if key in fields:
-            raise ConfigurationError(f"{place}: {key} is set already, by another key.", hint=f"Set {key} once.")
+            raise ConfigurationError(f"{place}: {key} is already set by another key.", hint=f"Set {key} once.")
         fields[key] = _bounded(_value(value, hints[key], place, base), place, bounds[key])
     return kind(**fields)
 

@@ -22,7 +22,9 @@ class Published:
         """LimitError beyond ``MOST`` names; MOST_BYTES is for who reads the text."""
         with self._lock:
             if name not in self._texts and len(self._texts) >= MOST:
-                raise LimitError(f"This resource has {MOST} published properties already.", hint="Use a name again.")
+                raise LimitError(
+                    f"This resource already has {MOST} published properties.", hint="Use the name of one of them."
+                )
             self._texts[name] = text
 
     def texts(self) -> Mapping[str, str]:

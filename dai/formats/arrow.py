@@ -147,7 +147,7 @@ def _batches(reader: Any, source: ChunkReader) -> Iterator[pa.RecordBatch]:
     if source.ended:
         raise TruncatedError(f"The Arrow stream ends after {row} rows without its end-of-stream marker.")
     if not source.exhausted():
-        raise DataError(f"Something follows the end of the Arrow stream after {row} rows.")
+        raise DataError(f"There are more bytes after the end of the Arrow stream, after {row} rows.")
 
 
 def _translated(source: ChunkReader, error: Exception, row: int = 0) -> DaiError:

@@ -229,7 +229,7 @@ def check_zones(schema: pa.Schema) -> None:
         for zone in _zones(field.type):
             if not _known(zone) and _known("Europe/London"):  # this machine has zones
                 raise DataError(
-                    f"Column {field.name!r} has the time zone {zone[:40]!r}, which is not known.",
+                    f"Column {field.name!r} has the time zone {zone[:40]!r}, which is unknown.",
                     hint="Send it in UTC, or with a zone of the IANA database such as Europe/London.",
                     column=field.name,
                 )

@@ -49,7 +49,8 @@ def negotiate(accept_encoding: str | None) -> str:
     best = max(offered, key=lambda coding: offered[coding])
     if not offered[best]:
         raise NotAcceptableError(
-            "Accept-Encoding forbids every coding there is here.", hint=f"Known: {', '.join(CODINGS)}, {IDENTITY}."
+            "Accept-Encoding forbids every coding that the service has.",
+            hint=f"Known: {', '.join(CODINGS)}, {IDENTITY}.",
         )
     return best
 

@@ -231,7 +231,7 @@ def _batches(
 def _parsed(part: bytes, line: int, schema: pa.Schema, row: int) -> pa.RecordBatch:
     if not len(schema):
         if part.strip(b"\r\n"):
-            raise DataError(f"Line {line}: a value in a document without columns.")
+            raise DataError(f"Line {line} has a value, but the document has no columns.")
         return no_columns(part.count(b"\n"), schema)
     try:
         table = _read(part, line, [_direct_type(type_) for type_ in schema.types])

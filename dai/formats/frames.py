@@ -140,17 +140,17 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
     while at < view.nbytes:
         begin = at + _BEGIN
         if begin > view.nbytes:
-            raise TruncatedError("The body ends in the middle of a block's head.")
+            raise TruncatedError("The body ends in the middle of a frame's head.")
         head = view[at : at + _HEAD.size]
         magic, version, kind, length, context, number, rows, size, static = _HEAD.unpack(head)
         if magic != _MAGIC or version != _VERSION:
-            raise DataError("This is no block frame that can be read.", hint="Is the service newer than this client?")
+            raise DataError("This is not a frame that can be read.", hint="Is the service newer than this client?")
         at = begin + length + size
         if at > view.nbytes:
             raise TruncatedError(f"The body ends in the middle of block {number}.")
         session, payload = view[begin : begin + length], view[begin + length : at]
         if _CHECK.unpack_from(view, begin - _CHECK.size)[0] != _checksum(head, session, payload):
-            raise DataError(f"Block {number} was damaged on its way: its checksum is another.")
+            raise DataError(f"Block {number} was damaged on its way: its checksum does not match.")
         if kind > _END or static > size or (static and kind) or (kind >= _LOST and size):
             raise DataError(f"The head of block {number} contradicts itself.")
         try:
@@ -182,23 +182,26 @@ def payloads_of(body: bytes, static: bytes, number: int, most: int) -> tuple[lis
         if frame.number != at or frame.lost or frame.end:
             raise DataError(f"Block {at} was announced, and a frame of block {frame.number} came.")
         if len(payloads) == MOST_BLOCKS:
-            raise DataError(f"A request pushes {MOST_BLOCKS:,} blocks at most.", hint="Send the others after these.")
+            raise DataError(
+                f"A request can push at most {MOST_BLOCKS:,} blocks.", hint="Send the others in the next request."
+            )
         if frame.static > MOST_STATIC:
             raise DataError(
-                f"The context of a stream has {MOST_STATIC:,} bytes at most; this one has {frame.static:,}.",
-                hint="Push the document as it is, not in frames.",
+                f"The context of a stream can have at most {MOST_STATIC:,} bytes; this one has {frame.static:,}.",
+                hint="Push whole documents instead of frames.",
             )
         try:
             payload = bytes(known.tuples(frame))
         except NotFoundError as error:
             raise DataError(
-                f"The context {frame.context} is not that of the stream.", hint="Its first block is a whole document."
+                f"The context {frame.context} is not that of the stream.",
+                hint="The context is that of the stream's first block.",
             ) from error
         known.most_bytes -= len(payload)
         if known.most_bytes < 0:
             raise DataError(f"These blocks have more than {most:,} bytes.")
         if static and known.static(frame) != static:
-            raise DataError("The blocks of a stream have one context.")
+            raise DataError("All blocks of a stream must have the same context.")
         static = known.static(frame)
         payloads.append((payload, frame.rows))
     return payloads, static
@@ -267,7 +270,7 @@ class KnownContexts:
     def learn(self, context: str, static: bytes) -> None:
         """DataError where the bytes have another hash."""
         if context_of(static) != context:
-            raise DataError(f"These bytes are not the context {context}: they have another hash.")
+            raise DataError(f"These bytes are not the context {context}: their hash does not match.")
         self._known[context] = static
 
     def tuples(self, frame: Frame) -> bytes | memoryview:

@@ -47,7 +47,7 @@ def table_of(text: str, most: int) -> pa.Table:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DataError("A table is an Arrow stream in base64; this is no base64.") from error
+        raise DataError("A table must be an Arrow stream in base64; this is not base64.") from error
     _check_plain(data)
     try:
         batches, size = [], 0
@@ -59,7 +59,7 @@ def table_of(text: str, most: int) -> pa.Table:
                 batches.append(batch)
             return pa.Table.from_batches(batches, stream.schema)
     except TruncatedError as error:
-        raise DataError(f"A table is an Arrow stream in base64. {error.detail}") from error
+        raise DataError(f"A table must be an Arrow stream in base64. {error.detail}") from error
 
 
 def tables_of(document: Mapping[str, Any], most: int) -> dict[str, pa.Table]:
@@ -101,7 +101,7 @@ def _check_plain(data: bytes) -> None:
     except StopIteration:
         return
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
-        raise DataError("A table is an Arrow stream in base64; this is no Arrow stream.") from error
+        raise DataError("A table must be an Arrow stream in base64; this is not an Arrow stream.") from error
 
 
 def _short(type: pa.DataType) -> str:

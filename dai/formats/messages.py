@@ -45,7 +45,7 @@ class Watch:
                 if len(self._kept) == self._missing:
                     self._next(bytes(self._kept))
         except (struct.error, IndexError) as error:
-            raise DataError("This is no Arrow stream: a message is described wrongly.") from error
+            raise DataError("This is not an Arrow stream: the description of a message is wrong.") from error
 
     def _next(self, kept: bytes) -> None:
         self._kept.clear()
@@ -55,7 +55,7 @@ class Watch:
         elif kept != b"\xff\xff\xff\xff":  # the mark of a message, behind which its length stands
             length = struct.unpack("<i", kept)[0]
             if not 0 <= length <= _MOST_METADATA:
-                raise DataError("This is no Arrow stream: a message is described wrongly.")
+                raise DataError("This is not an Arrow stream: the description of a message is wrong.")
             self._is_metadata, self._missing = bool(length), length or 4
 
     def _begin(self, metadata: bytes) -> None:
@@ -81,7 +81,7 @@ class Watch:
             place, buffers = self._sizes[-1]
             first = place + len(self._size)
             if first < self._at:
-                raise DataError("This is no Arrow stream: buffers lie within each other.")
+                raise DataError("This is not an Arrow stream: its buffers overlap.")
             self._size += view[first - self._at : first - self._at + 8 - len(self._size)]
             if len(self._size) < 8:
                 break

@@ -58,7 +58,7 @@ def merged(properties: Mapping[str, Any], item: Any) -> Mapping[str, Any]:
         changed = {"phase": PHASES[phase], "started": _moment(started), "ended": _moment(ended)}
         return {**properties, **changed, "progress": None if done is None else done / 1000, "activities": activities}
     except (TypeError, ValueError, LookupError, OverflowError) as error:
-        raise DataError("This is no status of this job.") from error
+        raise DataError("This is not a status of this job.") from error
 
 
 def items(pieces: Iterable[bytes]) -> Iterator[Any]:
@@ -86,7 +86,7 @@ def items(pieces: Iterable[bytes]) -> Iterator[Any]:
 
 
 def _unreadable() -> DataError:
-    return DataError("The service says a status that cannot be read.")
+    return DataError("The service sent a status that cannot be read.")
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -184,21 +184,21 @@ def _own(rest: bytes, source: Iterator[bytes], schema: pa.Schema) -> Iterator[pa
             break
         rest += chunk
     if rest not in (_end(False), _end(True)):
-        raise TruncatedError(f"The VOTable ends behind row {row - 1:,}, without its end.")
+        raise TruncatedError(f"The VOTable breaks off after row {row - 1:,}.")
 
 
 def _batch(data: bytes, schema: pa.Schema, row: int) -> pa.RecordBatch:
     try:
         text = data.decode().replace("<TD/>", "<TD>\0</TD>")  # no text in XML has the character
     except UnicodeDecodeError as error:
-        raise DataError(f"The VOTable is no UTF-8 from row {row:,} on.") from error
+        raise DataError(f"The VOTable is not UTF-8 from row {row:,} on.") from error
     count = text.count("</TR>\n")
     if not len(schema):
         return no_columns(count, schema)
     cells = text.removeprefix("<TR><TD>").removesuffix("</TD></TR>\n")
     texts = cells.replace("</TD></TR>\n<TR><TD>", "</TD><TD>").split("</TD><TD>")
     if len(texts) != count * len(schema):
-        raise DataError(f"Rows {row:,} to {row + count - 1:,} of the VOTable have not {len(schema)} cells each.")
+        raise DataError(f"Rows {row:,} to {row + count - 1:,} of the VOTable do not have {len(schema)} cells each.")
     columns = []
     for place, field in enumerate(schema):
         strings = pa.array([None if each == "\0" else each for each in texts[place :: len(schema)]], pa.string())
@@ -269,12 +269,14 @@ class _Reader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         tag = name.rpartition(" ")[2]
         if not self._begun and tag != "VOTABLE":
-            raise DataError("This is no VOTable.", hint="It begins with <VOTABLE>.")
+            raise DataError("This is not a VOTable.", hint="A VOTable begins with <VOTABLE>.")
         self._begun = True
         if self._ended:
             return
         if tag in ("BINARY", "BINARY2", "FITS"):
-            raise DataError(f"The VOTable has its values as {tag}.", hint="Write it with TABLEDATA.")
+            raise DataError(
+                f"The VOTable has its values in {tag}, which is not supported.", hint="Write it with TABLEDATA."
+            )
         if tag == "FIELD":
             kind, single = attributes.get("datatype", ""), attributes.get("arraysize") in (None, "1")
             meaning = {key: attributes[key] for key in ("unit", "ucd", "utype") if attributes.get(key)}

@@ -161,7 +161,7 @@ class Context(Protocol):
 
     @property
     def config(self) -> Config:
-        """What the deployer of the service allows and limits."""
+        """What the operator of the service allows and limits."""
 
     @property
     def spent(self) -> defaultdict[str, float]:

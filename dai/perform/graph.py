@@ -90,7 +90,7 @@ def link(
     """``chain``: how many activities may follow one another. DocumentError with the line, TooLargeError."""
     activities = tuple(_flattened(root))
     if not activities and session is None:
-        raise DocumentError("The document holds no activity.", line=1, expected="at least one activity")
+        raise DocumentError("The document has no activity.", line=1, expected="at least one activity")
     named: dict[str, Activity] = {}
     for activity in activities:
         if activity.name in named:
@@ -98,7 +98,7 @@ def link(
                 f"Two activities have the name {activity.name!r}; the first is at line {named[activity.name].line}.",
                 line=activity.line,
                 element=activity.element,
-                expected="a name of its own",
+                expected="a different name",
             )
         named[activity.name] = activity
     producers: dict[str, Activity] = {}
@@ -109,7 +109,7 @@ def link(
                     f"Two outputs have the name {port.link!r}; the first is at line {producers[port.link].line}.",
                     line=port.line,
                     element=port.element,
-                    expected="a name of its own",
+                    expected="a different name",
                 )
             producers[port.link] = activity
     consumers: dict[str, list[str]] = {link: [] for link in producers}
@@ -117,7 +117,8 @@ def link(
         for source in activity.inputs:
             if source.link not in producers:
                 raise DocumentError(
-                    f"{activity.name!r} takes its input from {source.link!r}, but nothing has an output of that name.",
+                    f"{activity.name!r} takes its input from {source.link!r}, but no activity has an output of "
+                    "that name.",
                     line=source.line or activity.line,
                     element=activity.element,
                     expected="the name of an output",
@@ -224,7 +225,7 @@ def _end_points(
                 continue
             if port.element in activity.raw:
                 raise DocumentError(
-                    f"The raw result set {port.link!r} goes nowhere, and cannot stand in a response.",
+                    f"No activity takes the raw result set {port.link!r}, and a response cannot carry it.",
                     line=port.line,
                     element=port.element,
                     expected="an activity that takes it",
@@ -279,9 +280,7 @@ def _check_chain(ordered: list[Activity], producers: Mapping[str, Activity], cha
         before = [length[producers[source.link].name] for source in activity.inputs]
         length[activity.name] = 1 + max(before, default=0)
         if length[activity.name] > chain:
-            raise TooLargeError(
-                f"More than the {chain} activities allowed follow one another, up to {activity.name!r}."
-            )
+            raise TooLargeError(f"The chain of activities up to {activity.name!r} is longer than the {chain} allowed.")
 
 
 def takes_tuples(link: str, activities: Iterable[Activity]) -> bool:

@@ -149,7 +149,7 @@ def scan(document: bytes, limits: DocumentLimits) -> None:
         if depth > limits.depth:
             raise TooLargeError(f"Elements are nested deeper than the {limits.depth} levels allowed.", line=line)
         if elements > limits.elements:
-            raise TooLargeError(f"The document holds more than the {limits.elements:,} elements allowed.", line=line)
+            raise TooLargeError(f"The document has more than the {limits.elements:,} elements allowed.", line=line)
         if len(attributes) > 2 * limits.attributes:
             raise TooLargeError(f"An element has more than the {limits.attributes} attributes allowed.", line=line)
 
@@ -180,7 +180,7 @@ def _escapes(document: bytes, line: int) -> str | None:
     """A hint where a sign of SQL seems to be taken for one of XML."""
     text = document.split(b"\n")[line - 1 : line]
     if text and re.search(rb"<[\s=>]|<\d|&(?![\w#]+;)", text[0]):
-        return "Within a text < is written &lt; and & is written &amp;."
+        return "Within a text write &lt; for < and &amp; for &."
     return None
 
 
@@ -220,7 +220,7 @@ def _check_number(root: etree._Element, limits: DocumentLimits) -> None:
         groups.extend(below)
         count += len(group) - len(below)
         if count > limits.activities:
-            raise TooLargeError(f"The document holds more than the {limits.activities} activities allowed.")
+            raise TooLargeError(f"The document has more than the {limits.activities} activities allowed.")
 
 
 def _dialect_of(root: etree._Element) -> Dialect:

@@ -305,7 +305,9 @@ class _Context:
     @property
     def driver(self) -> Driver:
         if self._running.environment.driver is None:
-            raise RequestError("This resource is not a relational database.", hint="GET /resources says what each is.")
+            raise RequestError(
+                "This resource is not a relational database.", hint="GET /resources tells the kind of each resource."
+            )
         begun = partial(self._running.progress.began, self._activity)
         return self._running.environment.driver.within(self.session, begun)
 
@@ -353,4 +355,4 @@ def _unforeseen(name: str, error: Exception) -> DaiError:
     if (refused := of_memory(error)) is not None:
         return refused
     log.error("activity failed", exc_info=error, extra={"activity": name})
-    return InternalError("The service failed at this activity; its log says more under the request's id.")
+    return InternalError("The service failed at this activity; its log has the cause under the request's id.")

@@ -211,7 +211,7 @@ class Progress:
         if culprit is None:
             return self._cancellations[component].cause or ClosedError("The request has ended.")
         if stand.status == UNSTARTED:
-            return ClosedError(f"It was not started, because {culprit!r} failed.")
+            return ClosedError(f"This activity was not started, because {culprit!r} failed.")
         neighbour, side = _towards(self.perform, culprit).get(name, (culprit, "neighbour in the sequence"))
         return ClosedError(f"Closed by its {side} {neighbour!r}, because {culprit!r} failed.")
 

@@ -251,7 +251,9 @@ def _cdata_text(data: bytes) -> bytes:
 
 
 _CDATA_END = b"]]]]><![CDATA[>"
-_ELSEWHERE = "Ask for this end point alone (?output=NAME), or for WebRowSet with a replacement policy."
+_ELSEWHERE = (
+    "Ask for this end point alone (?output=NAME), or have the character replaced in WebRowSet (invalidCharacters)."
+)
 
 
 def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:

@@ -94,7 +94,7 @@ class ReplicaClient:
             try:
                 return json.loads(answer.read_small())
             except (ValueError, RecursionError) as error:
-                raise DataError("The address answers, but not as a replica service.") from error
+                raise DataError("The address answers, but it is not a replica service.") from error
 
     def find(self, names: Iterable[str]) -> Locations:
         """Targets and attributes of logical names, in one request. A name that is not there has no target."""
@@ -106,7 +106,7 @@ class ReplicaClient:
             }
             return Locations(answer["found"], valued["logical"], valued["target"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError("The address answers, but not as a replica service that tells attributes.") from error
+            raise DataError("The address answers, but it is not a replica service with attributes.") from error
 
     def names(self, most: int) -> list[str]:
         """Logical names that have tables as targets, of so many targets at most."""
@@ -114,7 +114,7 @@ class ReplicaClient:
         try:
             return sorted({str(each["logical"]) for each in answer["mappings"]})
         except (KeyError, TypeError) as error:
-            raise DataError("The address answers, but not as a replica service.") from error
+            raise DataError("The address answers, but it is not a replica service.") from error
 
     def define(self) -> None:
         """The attributes of tables; those that are defined already stay."""

@@ -197,7 +197,7 @@ class Copying:
         name = name or original.table.rpartition(".")[2]
         with closing(self._resource(original.address)) as there, closing(self._resource(to)) as here:
             if any(each["name"] == name for each in here.schema(fresh=True)):
-                raise ConflictError(f"There is a table {name!r} in {to}.", hint="Give the copy another name.")
+                raise ConflictError(f"There is already a table {name!r} in {to}.", hint="Give the copy another name.")
             since, from_ = time.time(), _Place.of(there, original.table)
             loaded, checksum, missing = self._loaded(from_, here)
             copied = self._named(loaded, name)
@@ -212,7 +212,7 @@ class Copying:
         if table is None or target not in locations.targets.get(logical, ()):
             raise NotFoundError(f"{logical!r} has no copy {target!r}.", hint=_known(locations.targets.get(logical, ())))
         if "copied" not in locations.attributes.get(target, {}):
-            raise ConflictError(f"{target!r} is not a copy but an original: it is not replaced.")
+            raise ConflictError(f"{target!r} is an original, not a copy: it cannot be refreshed.")
         original = self._original(logical, locations, source, but=target)
         with closing(self._resource(original.address)) as there, closing(self._resource(table.address)) as here:
             since, from_ = time.time(), _Place.of(there, original.table)
@@ -240,7 +240,7 @@ class Copying:
         """The table to copy: ``source``, or the first original whose entry has not ended."""
         targets = [each for each in locations.targets.get(logical, ()) if each != but]
         if not targets:
-            raise NotFoundError(f"The replica service has no table of the name {logical!r} to copy.")
+            raise NotFoundError(f"The replica service has no table with the name {logical!r} to copy.")
         if source is not None:
             if source not in targets or TableTarget.of(source) is None:
                 raise NotFoundError(f"{logical!r} has no table {source!r}.", hint=_known(targets))
@@ -272,7 +272,8 @@ class Copying:
             if rows != now.rows or not _same(now, there):
                 raise DataError(
                     f"The copy has {now.rows:,} rows (checksum {now}), the original {there.rows:,} (checksum {there}).",
-                    hint="It was changed meanwhile, or the database has other types. The copy was dropped; try again.",
+                    hint="The original was changed meanwhile, or the database of the copy has other types. The "
+                    "copy was dropped; try again.",
                 )
         except BaseException:
             with suppress(DaiError):

@@ -81,7 +81,7 @@ def hashes(names: pa.Array, seed: int = SEED) -> np.ndarray:
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
     lengths = np.diff(offsets)
     if (lengths == 0).any() or (lengths > MOST_BYTES).any():
-        raise DataError(f"A name has 1 to {MOST_BYTES:,} bytes.")
+        raise DataError(f"A name must have 1 to {MOST_BYTES:,} bytes.")
     data = np.frombuffer(array.buffers()[2], np.uint8)
     weights = _weights(seed).array
     sums = np.empty(len(array), np.uint64)
@@ -158,12 +158,12 @@ class Filter:
         """DataError for what is no filter of this version."""
         view = memoryview(data)
         if len(view) < _FORMAT.size or bytes(view[:4]) != _MAGIC:
-            raise DataError("This is no filter of names.")
+            raise DataError("This is not a filter of names.")
         _, version, count, seed, size, names = _FORMAT.unpack(view[: _FORMAT.size])
         if version != _VERSION or count != HASHES:
             raise DataError(f"The filter has version {version} with {count} hashes; version {_VERSION} has {HASHES}.")
         if not 0 < size <= MOST_BITS or size % 64 or len(view) != _FORMAT.size + size // 8:
-            raise DataError("The filter is not as long as its head says.")
+            raise DataError("The length of the filter is not the one in its head.")
         return cls(size, np.frombuffer(view[_FORMAT.size :], np.uint8), names, seed)
 
 

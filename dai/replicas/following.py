@@ -59,7 +59,7 @@ class IndexClient:
         try:
             urls = [str(each["catalog"]) for each in self._index.ask("GET", "/index/catalogs")["catalogs"]]
         except (KeyError, TypeError) as error:
-            raise DataError("The address answers, but not as a replica index.") from error
+            raise DataError("The address answers, but it is not a replica index.") from error
         clients = [self._client(each) for each in urls[:MOST_CATALOGS]]
         names: set[str] = set()
         for each in self._pool.map(lambda client: _names(client, most), filter(None, clients)):
@@ -71,7 +71,7 @@ class IndexClient:
         try:
             return {name: [str(each) for each in answer["found"].get(name, ())] for name in names}
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError("The address answers, but not as a replica index.") from error
+            raise DataError("The address answers, but it is not a replica index.") from error
 
     def _ask(self, url: str, names: Sequence[str]) -> Callable[[], _Said]:
         client = self._client(url)

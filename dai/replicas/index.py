@@ -214,7 +214,7 @@ class ReplicaIndex:
     def _room(self, url: str) -> None:
         with self._lock:
             if url not in self._known and len(self._known) >= MOST_CATALOGS:
-                raise LimitError(f"The index knows {MOST_CATALOGS:,} catalogs already.")
+                raise LimitError(f"The index already knows {MOST_CATALOGS:,} catalogs, the most that it can have.")
 
     def _alive(self, url: str) -> Known | None:
         known = self._known.get(url)

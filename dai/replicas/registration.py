@@ -96,7 +96,7 @@ class Registration:
         table = named(tables, published.table)
         if table is None:
             names = [each.name for each in tables]
-            hint = nearest(published.table, names) if names else "The resource has no table."
+            hint = nearest(published.table, names) if names else "The resource has no tables."
             self._say(f"{published}", f"There is no table {published.resource}#{published.table}. {hint}")
             return None
         rows = self._rows(published.resource, table)
@@ -119,7 +119,7 @@ class Registration:
     def close(self) -> None:
         self.stop()
         self._thread.join(CLOSING_SECONDS)
-        self._calls.cancel(CancelledError("The service stops."))
+        self._calls.cancel(CancelledError("The service is stopping."))
         self._client.close()
 
 

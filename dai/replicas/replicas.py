@@ -134,12 +134,12 @@ class Replicas:
                     del self._pending[each]
             if update not in self._pending:
                 if len(self._pending) >= _MOST_PENDING:
-                    raise LimitError(f"{_MOST_PENDING} updates are on their way already.")
+                    raise LimitError(f"{_MOST_PENDING} updates of this index are already in progress.")
                 self._pending[update] = self.index.update(catalog, expected), now
             pending, _ = self._pending[update]
             self._pending[update] = pending, now
             if pending.url != catalog:
-                raise ConflictError("The update is that of another catalog.")
+                raise ConflictError("The update belongs to another catalog.")
         pending.add(names)
         if seconds is not None:
             pending.finish(seconds)
@@ -245,7 +245,7 @@ class Remote:
         try:
             return bool(orjson.loads(answer)["taken"])
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError("The address answers, but not as a replica index.") from error
+            raise DataError("The address answers, but it is not a replica index.") from error
 
     def withdraw(self, url: str) -> None:
         self._send("DELETE", f"/catalogs?catalog={quote(url, safe='')}", None, None)
@@ -295,7 +295,7 @@ def names_of(data: bytes) -> list[str]:
         with format_named("arrow").decode([data]) as stream:
             for batch in stream:
                 if len(names) + batch.num_rows > MOST_NAMES:
-                    raise TooLargeError(f"A portion has {MOST_NAMES:,} names at most.")
+                    raise TooLargeError(f"A portion can have at most {MOST_NAMES:,} names.")
                 names += batch.column("logical").to_pylist()
     except TruncatedError as error:
         raise DataError(error.detail) from error

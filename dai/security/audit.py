@@ -47,7 +47,7 @@ class Audit:
             try:
                 self._open(file)
             except OSError as error:
-                raise ConfigurationError(f"The file of the audit cannot be written: {error.strerror}.") from error
+                raise ConfigurationError(f"The audit file cannot be written: {error.strerror}.") from error
 
     @property
     def on(self) -> bool:

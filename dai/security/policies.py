@@ -1,4 +1,4 @@
-"""Policies: who may do what with a resource. ``docs/identity.md`` says how a deployer writes them.
+"""Policies: who may do what with a resource. ``docs/identity.md`` says how an operator writes them.
 
 A policy is checked before anything of a request runs. That a caller who may only read cannot write stands in the
 database, too: queries run in transactions that only read, and what runs in others is an activity that ``writes``.
@@ -44,7 +44,7 @@ def check_metrics(identity: IdentityConfig, caller: Caller) -> None:
     if caller.resources or not (caller.administrator or matches(identity.metrics, caller)):
         raise DeniedError(
             "You may not see the metrics of this service.",
-            hint="Ask who runs it to name you, or a group of yours, in metrics of [identity].",
+            hint="Ask its operator to name you, or a group of yours, in metrics of [identity].",
         )
 
 
@@ -72,7 +72,7 @@ class Policy:
             raise DeniedError(
                 f"{repr(caller.name) if caller.name else 'An anonymous caller'} may not {what} the resource "
                 f"{self.name!r}.",
-                hint=f"Ask who runs the service to grant it (policy.{work} of the resource"
+                hint=f"Ask the operator of the service to grant it (policy.{work} of the resource"
                 + ("; for those without a policy: dai serve --write)." if work == "write" else ")."),
                 **extra,
             )

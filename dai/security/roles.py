@@ -1,4 +1,4 @@
-"""Role maps: which user of the database a caller is. ``docs/service.md`` says how a deployer writes one.
+"""Role maps: which user of the database a caller is. ``docs/service.md`` says how an operator writes one.
 
 A map is a file, XML or (by its suffix ``.toml``) TOML, for one resource or several. An entry says whom it is for as a
 policy does: a caller's name, ``group:NAME``, ``*`` or ``anonymous``. A name goes before a group, a group before ``*``;
@@ -72,9 +72,9 @@ class RoleMap:
         fitting = [who for who in self._users if matches(who, caller)]
         if not fitting:
             raise DeniedError(
-                f"{repr(caller.name) if caller.name else 'An anonymous caller'} is no database user of the resource "
+                f"{repr(caller.name) if caller.name else 'An anonymous caller'} has no database user of the resource "
                 f"{self._resource!r}.",
-                hint="Ask who runs the service to add this caller to the role map of the resource (roles).",
+                hint="Ask the operator of the service to add this caller to the role map of the resource (roles).",
             )
         return self._users[min(fitting, key=_rank)]
 
@@ -83,7 +83,7 @@ class RoleMap:
         user = self.users.get(name or "")
         if user is None:
             raise DeniedError(
-                f"The database user of this job is not in the role map of the resource {self._resource!r} any more.",
+                f"The database user of this job is no longer in the role map of the resource {self._resource!r}.",
                 hint="Send the document again.",
             )
         return user
@@ -120,7 +120,7 @@ class RoleMap:
             password = secret(each.password, f"{where}.{each.user}.password", self._environment, file.parent)
             user = DatabaseUser(each.user, password or None)
             if each.who in entries:
-                raise ConfigurationError(f"{each.place}: there is an entry for the same caller already.")
+                raise ConfigurationError(f"{each.place}: there is already an entry for the same caller.")
             if any(other.name == user.name and other != user for other in entries.values()):
                 raise ConfigurationError(f"{each.place}: {user.name!r} has another password in another entry.")
             entries[each.who] = user
@@ -173,7 +173,7 @@ def _element(element: Any, name: str, where: str, optional: str = "") -> Mapping
     """Its attributes; ConfigurationError for another element."""
     place = f"{where}, line {element.sourceline}"
     if etree.QName(element).localname != name:
-        raise ConfigurationError(f"{place}: {etree.QName(element).localname!r} stands where {name} must stand.")
+        raise ConfigurationError(f"{place}: {etree.QName(element).localname!r} is where {name} must be.")
     return _checked(dict(element.attrib), _ATTRIBUTES[name], place, optional)
 
 
@@ -187,6 +187,7 @@ def _checked(values: Mapping[str, Any], known: frozenset[str], place: str, optio
     for name in sorted(known - {optional}):
         if not values.get(name, "").strip():
             raise ConfigurationError(
-                f"{place} has no {name}, or an empty one, which would be nobody.", hint=f"Give a {name}, or remove it."
+                f"{place} has no {name}, or an empty one, which would match nobody.",
+                hint=f"Give a {name}, or remove it.",
             )
     return values

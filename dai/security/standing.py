@@ -24,7 +24,7 @@ def now(caller: Caller, what: str, config: IdentityConfig, tokens: Iterable[Stor
     methods = set(config.methods)
     if not caller.name:
         if methods and not config.anonymous:
-            raise DeniedError("Anonymous callers are not served any more.")
+            raise DeniedError("This service no longer serves anonymous callers.")
         return caller
     known = list(_known(caller.name, config, tokens))
     fitting = [each for each in known if each.may_ask(what)]
@@ -32,7 +32,10 @@ def now(caller: Caller, what: str, config: IdentityConfig, tokens: Iterable[Stor
     if config.certificate.subjects:
         others.discard("certificate")
     if methods and not others and not fitting:
-        raise DeniedError(f"{caller.name!r} is not known any more.", hint="A token may have been revoked, or expired.")
+        raise DeniedError(
+            f"This service no longer knows the caller {caller.name!r}.",
+            hint="The token may have been revoked, or have expired.",
+        )
     groups = frozenset[str]().union(*(each.groups for each in fitting))
     administrator = any(each.administrator for each in fitting)
     return replace(caller, groups=caller.groups & groups, administrator=caller.administrator and administrator)

@@ -127,7 +127,7 @@ class Feed:
                 raise self.gone
             expected = self._producers.get(producer, 0)
             if number > expected:
-                raise ConflictError(f"Block {number} came, but block {expected} is expected.", expected=expected)
+                raise ConflictError(f"Block {number} was sent, but block {expected} is expected.", expected=expected)
             new = payloads[expected - number :]
             if self.ended and (new or not last):
                 raise ConflictError("The feed has ended; nothing can be published any more.", expected=expected)
@@ -144,8 +144,8 @@ class Feed:
     def _check_kind(self, media_type: str, static: bytes) -> None:
         if self.next and (media_type, static) != (self.media_type, self.static):
             raise ConflictError(
-                f"The blocks of this feed are {self.media_type}, with the context {context_of(self.static)}.",
-                hint="All blocks of a feed have one form and one schema.",
+                f"The blocks of this feed must be {self.media_type}, with the context {context_of(self.static)}.",
+                hint="All blocks of a feed must have the same format and schema.",
             )
         self.media_type, self.static = media_type, static
 
@@ -157,7 +157,8 @@ class Feed:
         size = 2 * len(payload) + _HEAD_BYTES  # the payload stands in its frame, and may stand in a compressed one
         if size > min(self.most_bytes, self.room):
             raise TooLargeError(
-                f"A block of {len(payload):,} bytes does not fit into the {self.most_bytes:,} that the feed keeps.",
+                f"A block of {len(payload):,} bytes does not fit into the {self.most_bytes:,} bytes that the feed "
+                "keeps.",
                 hint="A block counts twice: as it is, and compressed.",
             )
         now = time.time()
@@ -166,7 +167,7 @@ class Feed:
             self._drop()
         while not self.held_by_all.take(size, self.room):
             if not self._blocks:
-                raise BusyError("The blocks of all feeds fill the room that the service has for them.", retry_after=1)
+                raise BusyError("The service has no more room for blocks: those of all feeds fill it.", retry_after=1)
             self._drop()
         frame = bytes(Frame(context_of(self.static), self.id, self.next, rows, payload))
         view = memoryview(frame)[len(frame) - len(payload) :]
@@ -192,7 +193,7 @@ class Feed:
             if self.gone is not None:
                 raise self.gone
             if number > self.next:
-                raise ConflictError(f"Block {number} was asked for, but the next to come is {self.next}.")
+                raise ConflictError(f"Block {number} was asked for, but the next block is {self.next}.")
             self._drop_until(time.time() - self.seconds)
             self._used = time.monotonic()
             at = max(number, self.first)
@@ -314,7 +315,7 @@ class Feeds:
         with self._lock:
             self._check(owner, sum(each.owner == owner for each in self._known.values()))
             if not self._count.take(1, limits.feeds):
-                raise BusyError(f"The service has {limits.feeds} feeds already, which is the limit.", retry_after=10)
+                raise BusyError(f"The service already has {limits.feeds} feeds, which is the limit.", retry_after=10)
             self._known[feed.id] = feed
         return feed
 

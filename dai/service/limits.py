@@ -18,8 +18,8 @@ def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
         if most and actual > most:
             return LimitError(
                 f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
-                hint="Request less (LIMIT, fewer columns) or in parts, or pull it through an outputStream, which has "
-                f"no such limit, or ask for a higher limits.{what} in the configuration.",
+                hint="Request less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has "
+                f"no such limit; or ask the operator of the service for a higher limits.{what}.",
                 limit=f"limits.{what}",
             )
     return None

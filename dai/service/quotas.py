@@ -49,8 +49,8 @@ class Quotas:
             sent = self._total.get(caller, 0) + self._new.get(caller, 0)
         if sent >= most:
             raise QuotaError(
-                f"The {most:,} bytes that you may have a day are used up.",
-                hint="A new day begins at 00:00 UTC. Ask who runs the service for a larger quota (day_bytes).",
+                f"You have used up your {most:,} bytes a day.",
+                hint="A new day begins at 00:00 UTC. Ask the operator of the service for a larger quota (day_bytes).",
                 retry_after=86_400 - int(time.time()) % 86_400,
                 quota="day_bytes",
             )
@@ -90,7 +90,7 @@ class Quotas:
         quota = self.of(caller)
         if quota.jobs and self._store.unended(caller) > quota.jobs:
             raise QuotaError(
-                f"You have {quota.jobs} jobs that have not ended; you may have no more at once.",
+                f"You have {quota.jobs} unfinished jobs, the most that you may have at once.",
                 hint="Wait for one to end, or abort one: GET /jobs lists them.",
                 retry_after=RETRY_SECONDS,
                 quota="jobs",
@@ -106,8 +106,8 @@ class Quotas:
             count = self._running.get(caller, 0)
             if most and count >= most:
                 raise QuotaError(
-                    f"You have {most} requests that have not ended; you may have no more at once.",
-                    hint="Read their answers to the end, or run what is long as a job (Prefer: respond-async).",
+                    f"You have {most} unfinished requests, the most that you may have at once.",
+                    hint="Read their answers to the end, or run long requests as jobs (Prefer: respond-async).",
                     retry_after=RETRY_SECONDS,
                     quota="concurrent",
                 )
@@ -125,7 +125,7 @@ class Quotas:
         most = self.of(caller).sessions
         if most and count >= most:
             raise QuotaError(
-                f"You have {most} sessions; you may have no more at once.",
+                f"You have {most} sessions, the most that you may have at once.",
                 hint="End those that you no longer need: DELETE /sessions/ID.",
                 retry_after=RETRY_SECONDS,
                 quota="sessions",
@@ -136,7 +136,7 @@ class Quotas:
         most = self.of(caller).feeds
         if most and count >= most:
             raise QuotaError(
-                f"You have {most} feeds; you may have no more at once.",
+                f"You have {most} feeds, the most that you may have at once.",
                 hint="End those that you no longer need: DELETE /feeds/ID.",
                 retry_after=RETRY_SECONDS,
                 quota="feeds",
@@ -147,7 +147,7 @@ class Quotas:
         most = self.of(caller).context_bytes
         if most and size > most:
             raise QuotaError(
-                f"The {most:,} bytes that your contexts may have are used up.",
+                f"Your contexts use up the {most:,} bytes that they may have.",
                 hint="End those that you no longer need: GET /contexts lists them.",
                 retry_after=RETRY_SECONDS,
                 quota="context_bytes",
@@ -182,7 +182,7 @@ class Quotas:
 
     def _full(self, most: int) -> QuotaError:
         return QuotaError(
-            f"The {most:,} bytes that your results may have are used up.",
+            f"Your results use up the {most:,} bytes that they may have.",
             hint="Delete jobs whose results you no longer need (GET /jobs lists them), or request less.",
             retry_after=RETRY_SECONDS,
             quota="result_bytes",

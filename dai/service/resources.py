@@ -232,8 +232,8 @@ class Callers:
         with self._lock:
             if (known := self._resources.get(key or "")) is None:
                 raise DeniedError(
-                    "The credentials with which this job was sent are not kept any more.",
-                    hint="Send it again: a federation that passes callers on keeps them in memory only.",
+                    "The credentials with which this job was sent are no longer kept.",
+                    hint="Send it again: for a federation that passes callers on, credentials are kept in memory only.",
                 )
             return known[0]
 

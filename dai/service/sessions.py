@@ -238,10 +238,10 @@ class Session:
             if (existing := streams.get(name)) is not None:
                 return existing
             if len(name) > MOST_NAME:
-                raise ParameterError(f"The name of a stream has {MOST_NAME} characters at most.")
+                raise ParameterError(f"The name of a stream can have at most {MOST_NAME} characters.")
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
                 raise BusyError(
-                    f"Session {self.id} has {STREAMS_A_SESSION} streams already, which is the limit.", retry_after=10
+                    f"Session {self.id} already has {STREAMS_A_SESSION} streams, which is the limit.", retry_after=10
                 )
             mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=self.budget)
         self._sessions.register(self)
@@ -311,7 +311,7 @@ class Sessions:
             owned = sum(each.owner == session.owner for each in self._known.values())
             self._check(session.owner or "", owned)
             if not self._count.take(1, self.limit):
-                raise BusyError(f"The service has {self.limit} sessions already, which is the limit.", retry_after=10)
+                raise BusyError(f"The service already has {self.limit} sessions, which is the limit.", retry_after=10)
             self._known[session.id] = session
 
     def get(self, id: str, caller: Caller | None = None) -> Session:
@@ -321,7 +321,7 @@ class Sessions:
         if session is None and not self.identities.owns(id):
             raise ConflictError(
                 f"Session {id!r} is in another process of the service than this resource.",
-                hint="POST /sessions makes one that all resources can use.",
+                hint="POST /sessions makes a session that all resources can use.",
             )
         if session is None or session.ended or not (caller is None or caller.sees(session.owner, *session.resources)):
             raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")

@@ -28,10 +28,10 @@ def opened(envelope: bytes, namespace: str, most: int) -> tuple[Any, Any]:
     bodies = [each for each in root if each.tag == f"{{{SOAP}}}Body"]
     calls = [each for body in bodies for each in body if isinstance(each.tag, str)]
     if root.tag != f"{{{SOAP}}}Envelope" or len(calls) != 1:
-        raise DocumentError("The message is no SOAP 1.1 envelope with one call in its body.")
+        raise DocumentError("The message is not a SOAP 1.1 envelope with one call in its body.")
     name = etree.QName(calls[0])
     if name.namespace != namespace:
-        raise DocumentError(f"The call {name.localname[:100]!r} is not of the namespace {namespace}.")
+        raise DocumentError(f"The call {name.localname[:100]!r} is not in the namespace {namespace}.")
     return root, calls[0]
 
 

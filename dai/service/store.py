@@ -195,8 +195,9 @@ class Store:
     def _taken_by(self, lease: sa.Row[Any] | None) -> ConfigurationError:
         who = f"process {lease.process} on {lease.host}" if lease is not None else "another process"
         return ConfigurationError(
-            f"Another service named {self.service!r} keeps its jobs in this state database (service.state): {who}.",
-            hint="Stop it, start this one in another directory, or set another name or state in [service].",
+            f"Another service named {self.service!r} already keeps its jobs in this state database "
+            f"(service.state): {who}.",
+            hint="Stop that service, start this one in another directory, or set another name or state in [service].",
         )
 
     def _taken(self, lease: sa.Row[Any] | None) -> bool:

@@ -33,8 +33,8 @@ class FanOut:
         self._memory = memory
         self._spool = Spool(
             scratch,
-            "what a slower reader of the same output still wants",
-            hint="Read the outputs at the same time, or ask for less.",
+            "data that a slower reader of the same output has not read yet",
+            hint="Read the outputs at the same time, or request less.",
             compressed=False,
         )
         self._pulling = threading.Lock()

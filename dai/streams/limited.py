@@ -43,7 +43,7 @@ def limited(stream: Stream, rows: int, *, truncate: bool, scratch: Path | None) 
         if count > rows and not truncate:
             raise LimitError(
                 f"The result has more rows than limit={rows} allows.",
-                hint="Ask for the first ones with truncate=true, or for more.",
+                hint="For the first rows set truncate=true; for more rows raise limit.",
                 limit="limit",
             )
     except BaseException:

@@ -238,7 +238,7 @@ class Mailbox:
             if self._cause is not None:
                 raise ClosedError("The reader of this stream is gone.") from self._cause
             if self._finished:
-                raise ConflictError("This stream has ended; nothing can be put any more.")
+                raise ConflictError("This stream has ended; nothing more can be put into it.")
         return True
 
     def check_offer(self, number: int, producer: str | None = None) -> None:
@@ -255,7 +255,9 @@ class Mailbox:
 
     def check_producer(self, producer: str | None) -> None:
         if self._next and producer != self._producer:
-            raise ConflictError("Another producer writes this stream.", hint="Each producer needs a stream of its own.")
+            raise ConflictError(
+                "Another producer is writing this stream.", hint="Each producer needs a stream of its own."
+            )
 
     def offer(self, number: int, block: Block, last: bool = False, producer: str | None = None) -> bool:
         """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put
@@ -275,7 +277,7 @@ class Mailbox:
             if last:
                 if number != self._next - 1:
                     raise ConflictError(
-                        f"Block {number} cannot be the last: {self._next} blocks were put.", expected=self._next
+                        f"Block {number} cannot be the last: {self._next} blocks were sent.", expected=self._next
                     )
                 self._finished = True
         self._notify()
@@ -314,9 +316,11 @@ class Mailbox:
         """
         with self._changed:
             if number < self._acknowledged:
-                raise GoneError(f"Block {number} was acknowledged; the first that is left is {self._acknowledged}.")
+                raise GoneError(
+                    f"Block {number} was acknowledged and removed; the first block left is {self._acknowledged}."
+                )
             if number > self._next + behind:
-                raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
+                raise ConflictError(f"Block {number} was asked for, but the next block is {self._next}.")
             freed, before = False, self._held_bytes
             while self._acknowledged < min(number - behind, self._next):
                 block = self._blocks.pop(self._acknowledged, None)

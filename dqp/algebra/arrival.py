@@ -57,7 +57,7 @@ class Promise:
             changes = ", ".join(f"{name} was {type}, is {duckdb_type(each.type)}" for (_, _, name), type, each in wrong)
             raise ChangedError(
                 f"Columns of {wrong[0][0][1]} have changed their types since the query was planned: {changes}.",
-                hint="Run the query again. If the error stays, cast the column, which has values of several types.",
+                hint="Run the query again. If the error comes back, the column has values of several types: cast it.",
                 columns=[[*origin, str(each.type)] for origin, _, each in wrong],
             )
 

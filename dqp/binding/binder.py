@@ -125,7 +125,7 @@ def _nothing_telling(sql_tokens: tuple[Token, ...], sql: str) -> None:
     for token, following in pairwise(sql_tokens):
         if following.token_type == TokenType.L_PAREN and token.text.lower() in REVEALING:
             raise StatementError(
-                f"The function {token.text} is not allowed: it reports on the server.",
+                f"The function {token.text} is not allowed: it gives information about the server.",
                 sql=sql,
                 position=token.start + 1,
             )
@@ -145,7 +145,10 @@ def _parsed(sql_tokens: tuple[Token, ...], sql: str) -> exp.Expression:
                 problem.get("col", 1) - len(problem.get("highlight") or "") + 1, 1
             )
         raise StatementError(
-            "The federation does not support this syntax yet.", sql=sql, position=position, hint="Write it another way."
+            "The federation does not support this syntax yet.",
+            sql=sql,
+            position=position,
+            hint="Write the query without it.",
         ) from error
     if len(queries) != 1 or not isinstance(queries[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
@@ -246,7 +249,7 @@ class StatementBinder(Binder):
             raise LimitError(
                 f"The query reads more than {MOST_READ:,} tables and queries. A view or a name of WITH "
                 "counts each time that the query names it.",
-                hint="Run a part that is used often first, and upload its answer as a table.",
+                hint="Run a part that the query names often on its own, and upload its answer as a table.",
             )
 
     def moment(self, kind: str) -> exp.Expression:

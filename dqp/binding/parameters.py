@@ -142,7 +142,7 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
         if place:
             position = sum(len(each) + 1 for each in sql.split("\n")[: int(place[1]) - 1]) + int(place[2]) + 1
         message = "A string, a quoted name or a comment has no end."
-        hint = "A ' within a text is written ''. Better give the text as a parameter: $name." if "'" in sql else None
+        hint = "Write '' for a ' within a text; or better, give the text as a parameter: $name." if "'" in sql else None
         raise StatementError(message, sql=written or sql, position=position + shift, hint=hint) from error
 
 
@@ -180,7 +180,7 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
     form = (prefix["form"] or "text").lower() if prefix else None
     if form is not None and form not in FORMS:
-        raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
+        raise StatementError(f"There is no plan format {form!r}.", sql=sql, hint=nearest(form, list(FORMS)))
     start = prefix.end() if prefix else 0
     written, lists = sql, dict[str, pa.Table]()
     try:
@@ -277,7 +277,7 @@ def _replaced(
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
         raise ParameterError(
             f"The statement does not use parameter {names}.",
-            hint=other_parameter(sql, SYNTAX) or "Leave the value out, or write the parameter.",
+            hint=other_parameter(sql, SYNTAX) or "Leave the value out, or use the parameter in the SQL.",
         )
     return edits
 
@@ -302,11 +302,13 @@ def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count:
         available = (
             "only names are" if named else f"{count or 'no'} positional {'value is' if count == 1 else 'values are'}"
         )
-        in_order = "Give one value for each, in order (in a document an sqlParameter)."
+        in_order = "Give one value for each, in order (in a perform document: one sqlParameter each)."
         hint = "Write $ and its name in the SQL." if named else in_order
         return ParameterError(f"Parameter {shown} is number {key + 1}, but {available} given.", hint=hint)
     known = ", ".join(map(str, named)) if named else "no named values"
-    how_to_set = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
+    how_to_set = (
+        f"Give it one: sql(…, {key}=…) in Python, -p {key}=… on the command line, or a variable {key} for %%dqp."
+    )
     suggestion = nearest(key, list(map(str, named))) if named else ""
     hint = suggestion if suggestion.startswith("Did") else how_to_set
     return ParameterError(f"Parameter {shown} has no value; given: {known}.", hint=hint)
@@ -418,7 +420,7 @@ def literal(value: Any, name: str = "") -> str:
 
 def _decimal(value: Decimal, name: str) -> str:
     if not value.is_finite():
-        raise ParameterError(f"The value of parameter {name} is {value}, which a decimal cannot be.")
+        raise ParameterError(f"The value of parameter {name} is {value}, which no SQL decimal can hold.")
     text = format(value, "f")
     whole, _, fraction = text.lstrip("-").partition(".")
     digits = len(whole.lstrip("0")) + len(fraction)

@@ -267,11 +267,11 @@ def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Outpu
             query = query.find_ancestor(exp.Select, exp.SetOperation)
         else:
             raise StatementError(
-                f"The operation call {call.name} cannot run here: DuckDB runs a query with DISTINCT ON, WITH "
-                "RECURSIVE, PIVOT, a lateral join or the like as it is written.",
+                f"The operation call {call.name} cannot run inside this query: DuckDB runs a query with "
+                "DISTINCT ON, WITH RECURSIVE, PIVOT, a lateral join or the like as it is written.",
                 position=place_of(call),
                 hint=f"Call it outside that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery in its "
-                "FROM that uses no outer names.",
+                "FROM that uses no columns of the query around it.",
             )
     return calling
 

@@ -305,15 +305,15 @@ class Catalog:
         if not folded.strip():
             raise ParameterError("A table needs a name.")
         if name in self._views:
-            raise ParameterError(f"There is a view {name!r}.", hint=hint)
+            raise ParameterError(f"There is already a view {name!r}.", hint=hint)
         own = self._copies is not None and folded == self._copies.alias.casefold()
         if own or self._reflection.alias(name) is not None:
-            raise ParameterError(f"There is a source {name!r}.", hint=hint)
+            raise ParameterError(f"There is already a source {name!r}.", hint=hint)
         mentioned = self._reflection.mentioned([folded])
         if mentioned:
             self._reflection.need(mentioned)
             if any(reflected.classic(name) for reflected in self._reflection.loaded()):
-                raise ParameterError(f"There is a table {name!r} in a source.", hint=hint)
+                raise ParameterError(f"There is already a table {name!r} in a source.", hint=hint)
 
     # --- the meaning of SQL ---
 
@@ -451,7 +451,7 @@ class Catalog:
         called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
         if called:
             return _either(called)
-        return nearest(name, known) if known else "The federation has no table."
+        return nearest(name, known) if known else "The federation has no tables."
 
     def _nearest_table(self, reflected: Reflected, name: str) -> str:
         known = list(dict.fromkeys(each.name for each in reflected.tables))

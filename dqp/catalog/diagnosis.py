@@ -64,10 +64,11 @@ def explained(
         hiding = [table for table, names in tables.items() if fault.name.casefold() in map(str.casefold, names)]
         if hiding:
             detail = (
-                f"There is no column {fault.name!r} here: {' and '.join(hiding)} has one, but FROM does not give it."
+                f"There is no column {fault.name!r} here: {' and '.join(hiding)} has one, but the query in "
+                "FROM does not select it."
             )
             instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
-            advice = f"Let the query in FROM select it{instead}."
+            advice = f"Select it in the query in FROM{instead}."
             return StatementError(detail, sql=sql, position=fault.position, hint=advice)
         near = close_to(fault.name, known)
         hint = nearest(fault.name, known) if known else None
@@ -124,7 +125,7 @@ def pointed(sql: str) -> Iterator[None]:
     except DataError as error:
         _point(sql, error)
         if error.detail.startswith("Unimplemented type for cast") and "[])" in error.detail:
-            error.hint = "A list of values stands behind IN: … IN $ids."
+            error.hint = "Use a list of values with IN: … IN $ids."
         raise
 
 
@@ -157,7 +158,7 @@ def _similar(tables: Columns, name: str) -> tuple[str, str] | None:
         called = {each: here for here, each in columns.items() if each != here and each.casefold() == name.casefold()}
         if called:
             mistaken = f"{name!r} may be {' or '.join(map(repr, called))} of {table}"
-            written = f"Write {' or '.join(map(repr, called.values()))}: the federation numbers them."
+            written = f"Write {' or '.join(map(repr, called.values()))}: the federation numbers such names."
             return f"{mistaken}: these names differ only in the case of letters.", written
     return None
 
@@ -175,8 +176,8 @@ def _cast(written: str | None, fault: Fault, rest: str) -> str:
     known = [each.strip().replace(", /)", ")") for each in listed if each.strip()] or [fault.candidates or ""]
     known = [re.sub(r"\bcol\d+ ", "", each) for each in known if each]
     if not known or sum(map(len, known)) > _ELLIPSIS:
-        return "Cast the arguments to types that it takes."
-    there = f"There is: {'; '.join(known)}."
+        return "Cast the arguments to types that the function takes."
+    there = f"The function takes: {'; '.join(known)}."
     taken = re.fullmatch(r"\w+\((?:\w+ )?(\w+)\) -> .*", known[0]) if len(known) == 1 else None
     call = re.fullmatch(r"(\w+)\s*\((.+)\)", written or "", re.S)
     argument_type = re.search(r"'\w+\((\w+)\)'", fault.message)

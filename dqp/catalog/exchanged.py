@@ -86,7 +86,7 @@ class ExchangedTokens:
     def _exchanged(self, cancellation: Cancellation) -> tuple[str, float]:
         if self._bearer is None:
             raise NoTokenError(
-                f"The source {self._alias!r} is asked with a token in exchange for yours, and you sent none.",
+                f"The source {self._alias!r} needs a token exchanged for yours, and you sent none.",
                 hint="Send a token: Authorization: Bearer …",
                 source=self._alias,
             )
@@ -117,8 +117,8 @@ class ExchangedTokens:
             raise self._away(code, f"does not serve this federation ({code})")
         log.info("a token is not exchanged", extra={"source": self._alias, "error": code})
         raise NoTokenError(
-            f"There is no token for the source {self._alias!r} in exchange for yours: {code}.",
-            hint="Has your token expired? Else ask who runs its issuer to let you use this source.",
+            f"Your token could not be exchanged for one for the source {self._alias!r}: {code}.",
+            hint="Has your token expired? If not, ask the operator of its issuer for access to this source.",
             source=self._alias,
         )
 
@@ -126,11 +126,11 @@ class ExchangedTokens:
         token, kind = document.get("access_token"), document.get("issued_token_type")
         kinds = (self._settings.requested_token_type, *_BEARERS)
         if not isinstance(token, str) or not _TOKEN.fullmatch(token) or kind not in (None, *kinds):
-            raise self._away("no token, or one of another type", "gives no token that can be sent")
+            raise self._away("no token, or one of another type", "gave no token that can be sent")
         if str(document.get("token_type")).lower() != "bearer":
-            raise self._away("no bearer token", "gives no token that can be sent")
+            raise self._away("no bearer token", "gave no token that can be sent")
         if token == self._bearer:
-            raise self._away("the same token", "gives back the token that it was sent")
+            raise self._away("the same token", "returned the token that it was sent")
         life = document.get("expires_in")
         seconds = float(life) if isinstance(life, int | float) and 0 <= life < 1e9 else UNTOLD
         return token, began + seconds - min(EARLY, seconds / 10)
@@ -153,7 +153,7 @@ def _document(reply: Reply, deadline: float) -> dict[str, Any]:
     for piece in reply.body:
         content += piece
         if len(content) > BYTES or time.monotonic() > deadline:
-            raise RequestError("It sends too much, or too slowly.")
+            raise RequestError("The token endpoint sends too much, or too slowly.")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -78,12 +78,12 @@ class Heartbeat:
         except DatabaseUnavailableError:
             return DatabaseUnavailableError(
                 f"{self._what} accepted the request, but its database no longer answers.",
-                hint="Check whether the database is running, and its network.",
+                hint="Check that the database is running and can be reached.",
             )
         except UnreachableError:
             return UnreachableError(
                 f"{self._what} accepted the request and no longer answers.",
-                hint="Check whether the service is running, and its network.",
+                hint="Check that the service is running and can be reached.",
             )
         except Exception:  # noqa: BLE001 - whatever it is, the next look is to come
             return None  # Any answer is a sign of life.

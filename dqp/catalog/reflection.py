@@ -256,7 +256,7 @@ class Reflection:
                 raise unavailable(alias, failed[0]) from failed[0]
             if not present:
                 raise DatabaseUnavailableError(
-                    f"The source {alias!r} is gone: its registry does not name it any more.", source=alias
+                    f"The source {alias!r} is gone: its registry no longer lists it.", source=alias
                 )
 
     def failed(self, alias: str) -> DaiError | None:
@@ -363,7 +363,7 @@ class Reflection:
                     if arrow != column.arrow and column.arrow.startswith(("date", "time")):
                         raise DataError(
                             f"{alias}: the column {column.name} of {info.name}, declared {column.type}, holds values "
-                            "that are none.",
+                            "that are not of this type.",
                             hint=f"Query {alias} alone for these values and correct them there, or exclude their rows.",
                         )
                 changed = tuple(replace(column, arrow=arrow) for column, arrow in delivered.items())
@@ -416,7 +416,7 @@ class Reflection:
         self._pool.close()
 
 
-WHEN_BACK = "Queries of other sources go on. Try again when it is back."
+WHEN_BACK = "Queries over other sources still run. Try again when it is back."
 
 
 def unavailable(alias: str, error: DaiError) -> DaiError:
@@ -429,7 +429,7 @@ def unavailable(alias: str, error: DaiError) -> DaiError:
     hint = (isinstance(error, DataError) and error.hint) or WHEN_BACK
     if isinstance(error, UnauthenticatedError):
         own = f'sources = {{ {alias} = {{ url = "…", token = "env:NAME" }} }}'
-        hint = f"Its service wants to know who asks: set DAI_TOKEN, or {own}."
+        hint = f"Its service identifies its callers: set DAI_TOKEN, or {own}."
     return DatabaseUnavailableError(
         f"The source {alias!r} is not available: {why[0].lower()}{why[1:]}",
         hint=hint,

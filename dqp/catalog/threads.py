@@ -51,7 +51,7 @@ class Threads:
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
-                raise RuntimeError("nothing is asked any more")
+                raise RuntimeError("the threads are closed")
             if self._running < self._most:
                 begin(self._work, self._name)
                 self._running += 1

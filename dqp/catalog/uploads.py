@@ -35,7 +35,7 @@ class Uploads:
         """Adds a table, in place of one of the same name."""
         with self._lock:
             if self._closed:
-                raise ClosedError(f"The table {name!r} came too late: what keeps the uploaded tables was closed.")
+                raise ClosedError(f"The table {name!r} cannot be uploaded: the store of uploaded tables is closed.")
             self._tables[name.casefold()] = (name, table)
             self.version += 1
 

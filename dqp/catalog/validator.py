@@ -109,11 +109,11 @@ class Validator:
         except duckdb.Error as error:
             if isinstance(error, duckdb.CatalogException) and "Type with name" not in str(error):
                 raise ConfigurationError(
-                    f"functions.{name}: DuckDB has a function of this name.", hint="Give it another name."
+                    f"functions.{name}: DuckDB already has a function of this name.", hint="Give it another name."
                 ) from error
             raise ConfigurationError(
                 f"functions.{name}: {', '.join(signature.arguments)} → {signature.returns} are not DuckDB types.",
-                hint="VARCHAR, BIGINT, DOUBLE …",
+                hint="For example VARCHAR, BIGINT, DOUBLE.",
             ) from error
 
     def table(self, path: tuple[str, ...], columns: Shape, *, exact: bool = False) -> None:
@@ -159,7 +159,7 @@ class Validator:
                 raise NotAQueryError(
                     f"{word} cannot stand here; nothing was run.",
                     sql=sql,
-                    hint=f"Send {word} alone: it is no view and has no plan.",
+                    hint=f"Send {word} alone: it cannot be a view, and it has no plan.",
                 )
             kind = kind_of(statements[0]) if len(statements) == 1 else None
             if kind != StatementType.SELECT:
@@ -232,7 +232,7 @@ def _refusing(prefix: str, sql: str, read: str | None = None) -> Iterator[None]:
             "The statement is not allowed here: it would reach files, extensions or settings.",
             sql=sql,
             position=fault.position,
-            hint='Files are sources: dqp.connect({"sources": {"traits": "data/*.csv"}}).',
+            hint='To read files, make them a source: dqp.connect({"sources": {"traits": "data/*.csv"}}).',
         ) from error
     except duckdb.Error as error:
         raise Refused(_fault(error, prefix, read or sql)) from error

@@ -14,7 +14,7 @@ from dqp.errors import ChangedError
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution, Measure
 
-OTHER_COLUMNS = "A source gave another number of columns than its statement has."
+OTHER_COLUMNS = "A source returned a different number of columns than its statement selects."
 
 
 class Arriving:
@@ -67,7 +67,9 @@ class Arriving:
                 self._schema = schema
                 self._known.notify_all()
             elif not self._schema.equals(schema):
-                raise ChangedError("Two parts of one input have columns of different types.", hint="Ask again.")
+                raise ChangedError(
+                    "Two parts of one input have columns of different types.", hint="Run the query again."
+                )
             return self._schema
 
     @property
@@ -87,6 +89,6 @@ class Arriving:
         """The rows as they arrive, once: raises InternalError the second time, when rows would be missing."""
         with self._known:
             if self._streamed:
-                raise InternalError("The rows of one input were to be read twice.")
+                raise InternalError("An input was to be read a second time.")
             self._streamed = True
         return Stream(self.schema, iter(self._buffer))

@@ -265,7 +265,7 @@ class _Run:
             return
         self._open = False
         if not self._ended:
-            self._execution.fail(ClosedError("The rows of a fragment were not wanted to their end."))
+            self._execution.fail(ClosedError("The reader of a fragment stopped before the last row."))
         with contextlib.suppress(duckdb.Error, OSError, RuntimeError, pa.ArrowException):
             if self._reader is not None:
                 self._reader.close()
@@ -356,7 +356,7 @@ def _raise(error: Exception) -> NoReturn:
     if not full and (memory or "Out of Memory Error" in text):
         raise LimitError(
             "The query needs more memory than the evaluator may use.",
-            hint="Give it more (memory_bytes), or ask for fewer rows or columns, shorter texts and lists at once.",
+            hint="Give it more (memory_bytes), or select fewer rows, fewer columns, or shorter texts and lists.",
         ) from error
     if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
         raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error
@@ -365,14 +365,14 @@ def _raise(error: Exception) -> NoReturn:
     )
     if full or isinstance(error, duckdb.IOException | duckdb.FatalException):
         raise LimitError(
-            "The evaluator cannot write what does not fit in memory: is its disk full?",
-            hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",
+            "The evaluator cannot spill to disk: is its disk full?",
+            hint="Free space in its directory for temporary files, or give it more memory (memory_bytes).",
         ) from error
     if (failure := beyond_arrow(text)) is not None:
         raise failure from error
     if isinstance(error, pa.ArrowException) and "ecursion" in text:
         raise LimitError(
-            "A column within the query has lists or structures too deep in each other to travel.",
+            "A column within the query has lists or structures that are nested too deeply to be sent.",
             hint="Take them apart with unnest, or CAST the column AS VARCHAR.",
         ) from error
     if _OF_DATA.match(text):

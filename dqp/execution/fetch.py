@@ -254,7 +254,7 @@ def first_of(
             if (isinstance(error, LOST) or each.refusable) and number < len(asked) and not touched.is_set():
                 continue
             raise _named(error, each.alias, each.sql) from error
-    raise InternalError("There is no place to read from.")
+    raise InternalError("There is no source to read from.")
 
 
 def read(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost | None = None) -> Stream:

@@ -132,7 +132,7 @@ def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) ->
     items, names = [], Counter(schema.names)
     for identifier, want in columns:
         if names[identifier] != 1:
-            raise DataError("A source answered with other columns than it was asked for.")
+            raise DataError("A source returned other columns than its statement selects.")
         text, arrived = quoted(identifier), schema.field(identifier).type
         same = want.replace(" ", "").upper() == duckdb_type(arrived).replace(" ", "").upper()
         same = same and not pa.types.is_null(arrived)  # which DuckDB would take for a type of its own

@@ -69,8 +69,8 @@ def _has_union(type: Any) -> bool:
 
 def _refused(what: str, instead: str) -> StatementError:
     return StatementError(
-        f"A {what} within the query cannot travel from one of its fragments to another.",
-        hint=f"CAST it AS {instead} where it is made.",
+        f"A {what} within the query cannot be sent from one of its fragments to another.",
+        hint=f"CAST it AS {instead} in the expression that computes it.",
     )
 
 

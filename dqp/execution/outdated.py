@@ -34,7 +34,9 @@ class Outdating:
         with self._lock:
             if self._over or not contradicts.result():
                 return
-            self._failure = failure = OutdatedError("A table has other rows by far than its source says.")
+            self._failure = failure = OutdatedError(
+                "A table has far more or fewer rows than its source's statistics say."
+            )
         execution.fail(failure)
 
     def stream(self, stream: Stream) -> Stream:

@@ -157,7 +157,9 @@ def _type(where: str, text: Any) -> pa.DataType:
         declared = exp.DataType.build(name, dialect="duckdb")
         return arrow_type(_NAMES.get(declared.this) or declared.sql("duckdb").replace(", ", ","))
     except (SqlglotError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{where}: {text!r} is no type here.", hint="VARCHAR, BIGINT, DOUBLE …") from error
+        raise ConfigurationError(
+            f"{where}: {text!r} is not a DuckDB type.", hint="For example VARCHAR, BIGINT, DOUBLE."
+        ) from error
 
 
 def calling(
@@ -227,7 +229,7 @@ class Caller:
         except pa.ArrowInvalid as error:
             types = ", ".join(map(str, operation.types))
             raise OperationError(
-                f"An argument of the function {operation.name} is no value of its type: {operation.name}({types}).",
+                f"An argument of the function {operation.name} is not a value of its type: {operation.name}({types}).",
                 hint="Cast the arguments.",
             ) from error
         table = pa.table(columns, _names(arguments))
@@ -286,8 +288,8 @@ class Caller:
                 self._stopped.wait(pause * random.uniform(0.8, 1.2))
         if len(result) != piece.num_rows:
             raise OperationError(
-                f"The function {operation.name} gave {len(result)} results for {piece.num_rows} rows.",
-                hint="It must answer every row, in order; see its registration.",
+                f"The function {operation.name} returned {len(result)} results for {piece.num_rows} rows.",
+                hint="It must return one result for each row, in order.",
             )
         return result
 
@@ -307,7 +309,7 @@ class Caller:
         if reply.status in REPEATED:
             raise _Again(f"its service says {reply.status}", reply.retry_after)
         if reply.status != 200:
-            raise OperationError(f"The service of the function {operation.name} says {reply.status}.")
+            raise OperationError(f"The service of the function {operation.name} answered with status {reply.status}.")
         if len(content) > LARGEST_ANSWER:
             raise OperationError(
                 f"The service of the function {operation.name} answered more than {LARGEST_ANSWER:,} bytes."
@@ -317,7 +319,7 @@ class Caller:
             return read(bytes(content), operation.result)
         except (ValueError, TypeError, KeyError, pa.ArrowException, DaiError) as error:
             raise OperationError(
-                f"The answer of the function {operation.name} is no {operation.format} of type {operation.result}.",
+                f"The answer of the function {operation.name} is not {operation.format} of type {operation.result}.",
                 hint='JSON: {"results": […]}; Arrow: an IPC stream of one column.',
             ) from error
 
@@ -345,7 +347,8 @@ def _python(operation: Operation) -> Callable[[pa.Table], pa.Array]:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"functions.{operation.name}.python: there is no {operation.python!r}.", hint="'package.module:function'"
+            f"functions.{operation.name}.python: {operation.python!r} was not found.",
+            hint="It looks like 'package.module:function'.",
         ) from error
 
     def call(piece: pa.Table) -> pa.Array:

@@ -28,8 +28,8 @@ HELD = 0.001
 """Seconds from which on it is said that something waited for its reader."""
 MISSING = "what its engine did is not known: the evaluator has not sent it"
 AGAIN = "runs once: it is shown above"
-OTHERWISE = "the operators of its engine are not those of the plan one by one; what they did stands below the tree"
-LEFT = "it was stopped before its end, since nobody wanted more of its rows"
+OTHERWISE = "the engine's operators do not match those of the plan one to one; what they did is below the tree"
+LEFT = "it was stopped early, because no more of its rows were needed"
 
 
 def node_of(

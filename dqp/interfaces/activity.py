@@ -32,9 +32,9 @@ def configured(role: RoleConfig) -> EvaluatorDriver:
     known = tls.certificate is not None and (tls.client_ca is not None or role.identifies)
     if not known and not (is_loopback(role.host) and is_loopback(settings.flight_host)):
         raise ConfigurationError(
-            f"[{where}]: beyond loopback an evaluator needs TLS, and certificates or tokens of those who ask it.",
-            hint="Set certificate and key in [service.tls], and there client_ca, or methods in [identity] without "
-            "anonymous.",
+            f"[{where}]: beyond loopback an evaluator needs TLS, and callers with certificates or tokens.",
+            hint="Set certificate and key in [service.tls]; and either client_ca there, or methods in [identity] "
+            "without anonymous.",
         )
     check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
     for name in ("sources", "python"):
@@ -60,7 +60,9 @@ class EvaluatorDriver(WithoutTables):
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> EvaluatorDriver:
-        raise ConfigurationError("An evaluator is no database: it is the section [roles.evaluator] of a service.")
+        raise ConfigurationError(
+            "An evaluator is not a database: configure it in the section [roles.evaluator] of a service."
+        )
 
     def product(self) -> str:
         return "dqp evaluator"
@@ -99,7 +101,7 @@ class RunFragments(Activity):
     def run(self, context: Context) -> Stream:
         driver = context.driver
         if not isinstance(driver, EvaluatorDriver):
-            raise RequestError("This resource is no evaluator.", hint="Name the resource 'evaluator' of a service.")
+            raise RequestError("This resource is not an evaluator.", hint="Name the resource 'evaluator' of a service.")
         work = driver.evaluator.begin(decoded(self.fragments), context.cancellation)
         return Stream(REPORTS, _batches(work), work.close)
 

@@ -35,10 +35,12 @@ def add(commands: Any) -> None:
 
     explain = commands.add_parser("explain", help="how a query would run, or did", epilog=PARAMETERS)
     _add_query(explain)
-    explain.add_argument("--analyze", action="store_true", help="run it to its end, and say how that was")
-    explain.add_argument("--format", choices=PLANS, help="without it: what the name of --output says, or text")
+    explain.add_argument("--analyze", action="store_true", help="run the query to its end and report what happened")
+    explain.add_argument(
+        "--format", choices=PLANS, help="the plan's format (default: by the suffix of --output, else text)"
+    )
     explain.add_argument("--output", type=Path, metavar="FILE", help="write to this file")
-    explain.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file; the text is shown as well")
+    explain.add_argument("--svg", type=Path, metavar="FILE", help="also draw the plan into this file")
     explain.set_defaults(run=run_explain)
 
     tables = commands.add_parser("tables", help="the tables of a federation")

@@ -116,7 +116,7 @@ class Federation(Virtual):
         """How many sources, and which of them did not answer when they were last asked."""
         count = len(self.settings.sources)
         if self._is_base:
-            return f"dqp federation of {count} source{'' if count == 1 else 's'}, which are asked for each caller"
+            return f"dqp federation of {count} source{'' if count == 1 else 's'}, connected anew for each caller"
         away = [each.alias for each in self.settings.sources if each.alias in self.catalog.away]
         return f"dqp federation of {count} source{'' if count == 1 else 's'}" + (
             f", away: {', '.join(away)}" if away else ""
@@ -155,7 +155,9 @@ class Federation(Virtual):
 
     def _check_asked_for_somebody(self) -> None:
         if self._is_base:
-            raise DeniedError("This federation asks its sources by the right of its callers, and here is none.")
+            raise DeniedError(
+                "This federation uses its caller's credentials for its sources, and this request has no caller."
+            )
 
     def _over_uploads(self) -> Coordinator:
         """The coordinator of queries of the session, which sees the tables that were loaded into it."""
@@ -198,14 +200,15 @@ class Federation(Virtual):
             if "." in table:
                 raise ParameterError(
                     f"The name {table!r} has a dot.",
-                    hint="The tables of sources cannot be written. Choose a plain name.",
+                    hint="The tables of sources cannot be written. Choose a name without a dot.",
                 )
             session = self._session
             if session is None or not session.explicit:
                 raise RequestError(
-                    f"The table {table!r} would be gone with this request: a federation keeps a table that is loaded "
-                    "into it for a session.",
-                    hint="POST /sessions makes one; send the request, and the queries that read the table, with "
+                    f"The table {table!r} would be lost at the end of this request: a federation keeps loaded tables "
+                    "only within a session.",
+                    hint="Make a session (POST /sessions), and send this request and the queries that read the "
+                    "table with "
                     "?session=ID. Lab.upload does so.",
                 )
             self.catalog.check_name(table)

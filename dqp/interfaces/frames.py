@@ -57,11 +57,11 @@ def table_of(data: Any) -> pa.Table:
             table = pa.table(data)
         else:
             raise ParameterError(
-                f"A table cannot be made of a {type(data).__name__}.",
+                f"A table cannot be made from a {type(data).__name__}.",
                 hint="Give an Arrow table, a pandas or polars data frame, or a mapping of columns.",
             )
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ParameterError(f"This cannot be a table: {error}.") from error
+        raise ParameterError(f"The data cannot be made into a table: {error}.") from error
     fields = [_readable(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
     return pa.table(fields, names=table.column_names) if fields else table
 
@@ -131,7 +131,7 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
 def _large(name: str, values: Any, error: Exception) -> pa.Array:
     """Whole numbers of any size; ParameterError that names the row for what is no column."""
     if not hasattr(values, "__len__") or isinstance(values, str | bytes):
-        raise ParameterError(f"The column {name!r} is a {type(values).__name__}, no list of values.") from error
+        raise ParameterError(f"The column {name!r} is a {type(values).__name__}, not a list of values.") from error
     listed = (
         [None if each is None or each != each else each for each in values] if getattr(values, "ndim", 1) == 1 else []
     )
@@ -141,7 +141,7 @@ def _large(name: str, values: Any, error: Exception) -> pa.Array:
             if each is not None and abs(each) >= 10**38:
                 raise ParameterError(
                     f"The column {name!r} has a number of more than 38 digits in row {row:,}.",
-                    hint="Give it as text or as a floating number.",
+                    hint="Give it as a text or a float.",
                 ) from error
         return pa.array([None if each is None else Decimal(each) for each in listed], _LARGE)
     first = next((each for each in listed if each is not None), None)
@@ -175,5 +175,5 @@ def _readable(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(wanted)
     except pa.ArrowInvalid as error:
         raise ParameterError(
-            f"The column {name!r} has values of more than 38 digits.", hint="Give it as text or as floating numbers."
+            f"The column {name!r} has values of more than 38 digits.", hint="Give them as texts or floats."
         ) from error

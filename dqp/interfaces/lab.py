@@ -71,9 +71,9 @@ def settings_of(federation: Any, token: str | None) -> FederationSettings:
     """Of a federation that runs in this process. ConfigurationError for what cannot be one."""
     if token is not None:
         raise ParameterError(
-            "The token of a call is for the federation of a service, and this one runs here.",
-            hint='Give it to its source: {"sources": {"a": {"url": "http://…", "token": "env:NAME"}}}; '
-            "DAI_TOKEN and profiles hold for all sources.",
+            "token= is for a federation that a service offers; this one runs in your process.",
+            hint='Give the token to its source: {"sources": {"a": {"url": "http://…", "token": "env:NAME"}}}; '
+            "DAI_TOKEN and profiles apply to all sources.",
         )
     if isinstance(federation, FederationSettings):
         return federation
@@ -144,7 +144,7 @@ class Lab:
         self, sql: str, values: Any, parameters: Any, variables: Mapping[str, Any], numeric: str | None = None
     ) -> Query:
         if not isinstance(sql, str):
-            raise ParameterError(f"SQL is a text, not {type(sql).__name__}.")
+            raise ParameterError(f"SQL must be text, not {type(sql).__name__}.")
         others = other_variables(sql, variables)
         own = tables_named(sql, variables)
         return Query(self, sql, arguments(values, parameters), own, others, checked(numeric) or self._numeric)
@@ -166,8 +166,8 @@ class Lab:
         self._check_open()
         if not isinstance(name, str):
             raise ParameterError(
-                f"The name of a table is a text, not {type(name).__name__}.",
-                hint="It stands first: lab.upload('mine', frame).",
+                f"The name of a table must be text, not {type(name).__name__}.",
+                hint="Give the name first: lab.upload('mine', frame).",
             )
         table = table_of(data)
         if self._coordinator is not None:
@@ -219,7 +219,7 @@ class Lab:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("The lab is closed.", hint="dqp.connect(…) makes another one.")
+            raise ClosedError("The lab is closed.", hint="dqp.connect(…) opens another one.")
 
     def __enter__(self) -> Self:
         return self
@@ -402,7 +402,7 @@ class Query(Tabular):
                 try:
                     table = table_of(each)
                 except ParameterError as error:
-                    self._not_tables[name] = f"{name} is a {type(each).__name__} here, but no table: {error}"
+                    self._not_tables[name] = f"{name} is a {type(each).__name__} here, but cannot be a table: {error}"
                     continue
                 over.catalog.upload(name, table)
         return over

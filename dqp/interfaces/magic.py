@@ -78,11 +78,11 @@ class FederationMagics(Magics):
                 name = ""
             sql = cell
         if not name or not sql.strip():
-            raise ParameterError("This needs a federation and a query.", hint=_USAGE)
+            raise ParameterError("%dqp needs a federation and a query.", hint=_USAGE)
         options = {each for each in words if each.startswith("-")}
         results = [each for each in words if not each.startswith("-")]
         if options - {"--explain", "--analyze"} or len(results) > 1 or not all(map(str.isidentifier, results)):
-            raise ParameterError(f"This is not understood: {' '.join(words)}.", hint=_USAGE)
+            raise ParameterError(f"%dqp does not understand: {' '.join(words)}.", hint=_USAGE)
         variables = self._variables
         values = {each: variables[each] for each in _named(sql) if each in variables}
         query = self._lab(name)._query(sql, (), values, variables)
@@ -141,7 +141,7 @@ class FederationMagics(Magics):
             labs = [each for each, value in variables.items() if isinstance(value, Lab) and not each.startswith("_")]
             hint = nearest(name, labs) if labs else f"{name} = dqp.connect(…) makes one."
             if labs and name.casefold() in ("select", "from", "with", "values", "show", "describe", "summarize"):
-                hint = f"The federation stands before the SQL: %dqp {labs[0]} {name} …"
+                hint = f"Write the federation before the SQL: %dqp {labs[0]} {name} …"
             raise ParameterError(f"There is no federation {name!r}.", hint=hint)
         if name not in self._opened:
             self._opened[name] = Lab(name)

@@ -24,8 +24,9 @@ def federation_of(url: URL) -> Any:
     sources = {alias: value for alias, value in url.query.items() if alias not in _OPTIONS}
     if url.host or url.username or bool(url.database) == bool(sources):
         raise exc.ArgumentError(
-            f"Behind three slashes stands a file, {url.drivername}:///federation.toml, or sources, "
-            f"{url.drivername}:///?ALIAS=ADDRESS&… A federation that a service offers is dai://host:8080/NAME."
+            f"After three slashes, name a file, {url.drivername}:///federation.toml, or sources, "
+            f"{url.drivername}:///?ALIAS=ADDRESS&… The URL of a federation that a service offers is "
+            "dai://host:8080/NAME."
         )
     for alias, value in sources.items():
         if not isinstance(value, str):

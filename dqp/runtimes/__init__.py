@@ -86,6 +86,8 @@ def runtime_of(
     """The runtime that a federation's ``evaluators`` name."""
     kinds = {RUNTIMES.named(each.partition(":")[0]) for each in settings.evaluators}
     if len(kinds) > 1:
-        raise ConfigurationError("The evaluators of a federation are all of one kind.")
+        raise ConfigurationError(
+            f"evaluators: all of a federation must be of one kind, not {', '.join(settings.evaluators)}."
+        )
     runtime: Runtime = kinds.pop()(catalog, settings, operations=operations)
     return runtime

@@ -337,5 +337,7 @@ class Attempt:
 def gone(name: str) -> EvaluatorLostError:
     """The evaluator of that name does not answer any more."""
     return EvaluatorLostError(
-        f"The evaluator {name} went away.", hint="Ask again: it runs on those that are left.", evaluator=name
+        f"The evaluator {name} went away.",
+        hint="Run the query again: it will use the evaluators that are left.",
+        evaluator=name,
     )

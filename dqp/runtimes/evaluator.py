@@ -125,7 +125,7 @@ class Evaluator:
                 if function is not None and function not in self.settings.python:
                     raise DeniedError(
                         f"This evaluator does not call the Python function {function}.",
-                        hint="Who runs it may allow it: python in [roles.evaluator].",
+                        hint="Its operator can allow it: python in [roles.evaluator].",
                     )
 
     def _check_port(self, address: str) -> None:
@@ -135,8 +135,8 @@ class Evaluator:
     def _check_address(self, address: str) -> None:
         if not any(within(address, each) for each in self.settings.sources):
             raise DeniedError(
-                f"This evaluator does not ask {address}.",
-                hint="Who runs it may allow it: sources in [roles.evaluator].",
+                f"This evaluator does not send requests to {address}.",
+                hint="Its operator can allow it: sources in [roles.evaluator].",
             )
 
     def close(self) -> None:
@@ -182,8 +182,8 @@ class Work:
         seconds = self._evaluator.settings.liveness_timeout
         self._given.cancel(
             EvaluatorLostError(
-                f"The coordinator has not said for {seconds:g} s that it lives; its fragments were ended.",
-                hint="Ask again.",
+                f"The coordinator gave no sign of life for {seconds:g} s; its fragments were stopped.",
+                hint="Run the query again.",
             )
         )
 

@@ -42,7 +42,7 @@ START_SECONDS = 60.0
 _REFUSED = 1_000
 """Names that are remembered of work that was ended before it began."""
 _LOST = (RayActorError, GetTimeoutError)
-_WHY = "Until services know identities and TLS, exchanges are on loopback only: "
+_WHY = "Evaluators on Ray have no TLS, so their exchanges are on loopback only: "
 
 
 class Ray(Distributed):
@@ -51,7 +51,9 @@ class Ray(Distributed):
 
     def join(self, settings: FederationSettings) -> Sequence[RayEvaluator]:
         if len(settings.evaluators) != 1:
-            raise ConfigurationError("One address says where a Ray cluster is.", hint='evaluators = ["ray:auto"]')
+            raise ConfigurationError(
+                "evaluators must be one address of a Ray cluster.", hint='evaluators = ["ray:auto"]'
+            )
         address, _, query = settings.evaluators[0].partition("?")
         address = address if address.startswith("ray://") else address.partition(":")[2] or "auto"
         self._joined = not ray.is_initialized()
@@ -62,7 +64,7 @@ class Ray(Distributed):
             except (ConnectionError, RayError, RuntimeError, ValueError) as error:
                 raise ConfigurationError(
                     f"There is no Ray cluster at {address}.",
-                    hint="Has it a node on this machine, with the versions of Ray and Python that are here?",
+                    hint="Does it have a node on this machine, with the same versions of Ray and Python?",
                 ) from error
         try:
             nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]

@@ -101,14 +101,14 @@ class ServiceEvaluator(Evaluator):
     def _refused(self, error: DaiError) -> DaiError:
         """No failure of the caller: the caller of a federation is not who asks its evaluators."""
         return ConfigurationError(
-            f"The evaluator {self.name} and this federation do not know each other: {error.detail}",
-            hint="Look at the federation's token, at certificate, client_ca and ca in [service.tls] of both, and at "
+            f"The evaluator {self.name} and this federation do not accept each other: {error.detail}",
+            hint="Check the federation's token, certificate, client_ca and ca in [service.tls] of both, and "
             "[roles.evaluator.policy].",
         )
 
     def _no_evaluator(self) -> DaiError:
         return ConfigurationError(
-            f"The service {self.name} is no evaluator.", hint="Give its configuration a section [roles.evaluator]."
+            f"The service {self.name} is not an evaluator.", hint="Give its configuration a section [roles.evaluator]."
         )
 
     def run(
@@ -137,8 +137,9 @@ class ServiceEvaluator(Evaluator):
             raise self._refused(error) from error
         except BusyError as error:
             raise BusyError(
-                f"The evaluator {self.name} has too much to do.",
-                hint="Ask again later, or name more evaluators; its limits.concurrent is what it runs at once.",
+                f"The evaluator {self.name} is busy.",
+                hint="Run the query again later, or name more evaluators; limits.concurrent of the evaluator is "
+                "how many requests it runs at once.",
                 evaluator=self.name,
             ) from error
 

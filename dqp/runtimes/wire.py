@@ -96,11 +96,11 @@ def decoded(text: str) -> tuple[Task, ...]:
         RecursionError,
         pa.ArrowException,
     ) as error:
-        raise DataError(f"These are no fragments: {type(error).__name__}.") from error
+        raise DataError(f"The fragments cannot be read: {type(error).__name__}.") from error
     if len(tasks) > MOST_TASKS or sum(each.partitions * each.copies for each in tasks) > MOST_READERS:
         raise DataError(
             f"An evaluator takes at most {MOST_TASKS:,} fragments with {MOST_READERS:,} readers at once.",
-            hint="Have more evaluators, or fewer parallel parts in each.",
+            hint="Use more evaluators, or fewer parallel parts in each.",
         )
     return tasks
 

@@ -48,7 +48,7 @@ def exchange(document: Any, where: str, reader: Reader) -> ExchangeSettings | No
             )
     for key in _OF_SOURCES:
         if key in document:
-            raise ConfigurationError(f"{where}.{key} is a key of a source.", hint=f'exchange = {{ {key} = "…" }}')
+            raise ConfigurationError(f"{where}.{key} belongs to a source.", hint=f'exchange = {{ {key} = "…" }}')
     settings: ExchangeSettings = reader.section(ExchangeSettings, where, document)
     if "@" in settings.url or "#" in settings.url or not is_safe(settings.url):
         raise ConfigurationError(

@@ -113,12 +113,12 @@ def parse(
         plain["evaluators"] = (REGISTRY,)
     elif REGISTRY in (evaluators or ()):
         raise ConfigurationError(
-            f"{dot}evaluators: the registry needs a section.", hint=f"Set url in [{dot}evaluators]."
+            f"{dot}evaluators: evaluators from a registry need a section.", hint=f"Set url in [{dot}evaluators]."
         )
     if "evaluator_registry" in plain:
-        raise ConfigurationError(f"{dot}evaluator_registry is no key.", hint=f"Set url in [{dot}evaluators].")
+        raise ConfigurationError(f"{dot}evaluator_registry is not a key.", hint=f"Set url in [{dot}evaluators].")
     if "replica_service" in plain:
-        raise ConfigurationError(f"{dot}replica_service is no key.", hint=f"Set url in [{dot}replicas].")
+        raise ConfigurationError(f"{dot}replica_service is not a key.", hint=f"Set url in [{dot}replicas].")
     settings: FederationSettings = reader.section(
         FederationSettings,
         where,
@@ -175,7 +175,8 @@ def _check_callers(settings: FederationSettings, sources: Sequence[SourceSetting
         raise ConfigurationError(f"{dot}callers: only a federation of a service has callers to pass on.")
     if settings.passes_callers_on and settings.evaluators != ("local",):
         raise ConfigurationError(
-            f"{dot}evaluators: callers are passed on by this process alone.", hint='Set evaluators = ["local"].'
+            f"{dot}evaluators: a federation that passes callers on can only use this process.",
+            hint='Set evaluators = ["local"].',
         )
     for each in sources:
         for key, chosen in (("forward", each.forward), ("exchange", each.exchange is not None)):
@@ -183,7 +184,7 @@ def _check_callers(settings: FederationSettings, sources: Sequence[SourceSetting
             if chosen and settings.callers != key:
                 raise ConfigurationError(f'{place} needs callers = "{key}" of the federation.')
             if chosen and (each.url is None or each.token is not None):
-                raise ConfigurationError(f"{place} is for services, in the place of a token.")
+                raise ConfigurationError(f"{place} is for services only, in the place of a token.")
             for address in (each.url, *each.replicas) if chosen else ():
                 if not is_safe(str(address)):
                     host = urlsplit(str(address)).hostname
@@ -200,5 +201,5 @@ def _views(document: Any, where: str) -> dict[str, str]:
         if not name or "." in name:
             raise ConfigurationError(f"{where}: {name!r} cannot be the name of a view.")
         if (other := known.setdefault(name.casefold(), name)) != name:
-            raise ConfigurationError(f"{where}: {other!r} and {name!r} are one name to SQL.")
+            raise ConfigurationError(f"{where}: {other!r} and {name!r} are the same name in SQL.")
     return views

@@ -33,7 +33,7 @@ def load(
         known = {each.name for each in dataclasses.fields(FederationSettings)} | {"sources", "replicas", "registry"}
         if federation and not known & federation.keys() and all(isinstance(each, str) for each in federation.values()):
             raise ConfigurationError(
-                "Sources stand below the key sources.", hint='dqp.connect({"sources": {"alias": "field.db"}})'
+                "Put the sources under the key 'sources'.", hint='dqp.connect({"sources": {"alias": "field.db"}})'
             )
         return _federation(federation, Path(), environment)
     named = str(federation)
@@ -52,7 +52,7 @@ def load(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = None
         if path.suffix.lower() in (".db", ".sqlite", ".sqlite3", ".duckdb"):
-            hint = "It is no file of SQLite or DuckDB either; is it damaged, or not downloaded whole?"
+            hint = "It is not a file of SQLite or DuckDB either; is it damaged, or only partly downloaded?"
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.", hint=hint) from error
     return _federation(document, path.parent, environment)
 
@@ -62,7 +62,9 @@ def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[st
     if sections is None:
         return parse(document, base=base, environment=environment)
     if not isinstance(sections, Mapping) or len(sections) != 1:
-        raise ConfigurationError("Here must be one [federations.NAME], and no more.", hint="Give each a file.")
+        raise ConfigurationError(
+            "The file must have exactly one [federations.NAME].", hint="Put each federation into a file of its own."
+        )
     ((name, section),) = sections.items()
     return parse(section, name=name, where=f"federations.{name}", base=base, environment=environment)
 
@@ -72,7 +74,8 @@ def _alias(url: str) -> str:
         database = make_url(url).database or ""
     except ArgumentError:
         raise ConfigurationError(
-            "This is no URL of a database.", hint="It looks like postgresql://user@host/database or sqlite:///file.db."
+            "This is not the URL of a database.",
+            hint="It looks like postgresql://user@host/database or sqlite:///file.db.",
         ) from None
     return _as_alias(Path(database).stem)
 

@@ -38,7 +38,7 @@ def registry(
     if not isinstance(section, Mapping) or "url" not in section:
         raise ConfigurationError(f"[{where}] must be a section with url, the address of a registry.")
     if passes_callers_on:
-        raise ConfigurationError(f'{where}: what a registry names is asked by this federation alone: callers = "own".')
+        raise ConfigurationError(f'{where}: sources from a registry need callers = "own".')
     settings: RegistrySettings = reader.section(RegistrySettings, where, section)
     check_services(where, {"url": (settings.url,), "allow": settings.allow})
     publishers: tuple[object, ...] = settings.publishers
@@ -50,7 +50,7 @@ def registry(
     # at any port of this machine may be anybody, and whoever publishes says which port is asked
     if token is not None and settings.allow == LOOPBACK:
         raise ConfigurationError(
-            f"{key} needs {where}.allow, which says who gets it.",
+            f"{key} needs {where}.allow, which lists the addresses that it may be sent to.",
             hint='It looks like allow = ["https://data.example.org"].',
         )
     for address in settings.allow if token is not None else ():

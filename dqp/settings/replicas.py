@@ -61,7 +61,7 @@ def replica_service(
     check_alias(alias, f"{where}.alias")
     if alias.casefold() in aliases:
         raise ConfigurationError(
-            f"{where}: there is a source {alias!r} already.", hint="Give the replica service another alias."
+            f"{where}: there is already a source {alias!r}.", hint="Give the replica service another alias."
         )
     return dataclasses.replace(settings, token=reader.secret(settings.token, f"{where}.token"))
 

@@ -55,7 +55,7 @@ def check_services(where: str, urls: Mapping[str, tuple[object, ...]]) -> None:
     for key, listed in urls.items():
         for each in listed:
             if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
-                raise ConfigurationError(f"{where}.{key}: {each!r} is no address of a service.")
+                raise ConfigurationError(f"{where}.{key}: {each!r} is not the address of a service.")
 
 
 def within(address: str, prefix: str) -> bool:

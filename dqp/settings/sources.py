@@ -89,7 +89,9 @@ def sources(
     for number, entry in enumerate(entries, 1):
         place = f"{where}[{number}]"
         if "alias" not in entry:
-            raise ConfigurationError(f"{place} has no alias.", hint="Its tables are alias.table.")
+            raise ConfigurationError(
+                f"{place} has no alias.", hint='Set alias = "NAME"; its tables are then NAME.table.'
+            )
         keys = {key: value for key, value in entry.items() if key != "exchange"}
         source = _source(reader.section(_Source, place, keys), place, reader, served)
         if "exchange" in entry:
@@ -97,7 +99,7 @@ def sources(
             own = exchange_for(entry["exchange"], f"{place}.exchange", exchange, section)
             source = dataclasses.replace(source, exchange=own)
         if source.alias.casefold() in by_alias:
-            raise ConfigurationError(f"{place}: there is a source {source.alias!r} already.")
+            raise ConfigurationError(f"{place}: there is already a source {source.alias!r}.")
         by_alias[source.alias.casefold()] = source
     return tuple(by_alias.values())
 
@@ -107,7 +109,7 @@ def _source(section: _Source, place: str, reader: Reader, served: bool) -> Sourc
     url, resource = section.url, section.resource
     if section.service is not None:
         if resource is None or url is not None:
-            raise ConfigurationError(f"{place}: with service goes resource, the name of one of its resources.")
+            raise ConfigurationError(f"{place}: service needs resource, the name of one of its resources.")
         url, resource = f"{section.service.rstrip('/')}/resources/{resource}", None
     addresses = [key for key, value in (("url", url), ("resource", resource), ("database", section.database)) if value]
     if len(addresses) != 1:
@@ -135,7 +137,9 @@ def _source(section: _Source, place: str, reader: Reader, served: bool) -> Sourc
             if "://" not in text and "@" not in text and not Path(path).exists():
                 raise ConfigurationError(
                     f"{section.alias}: there is no file {text!r} in {reader.base.resolve()}.",
-                    hint=f"For a data service write http://{text}." if ":" in text else "Files are named from there.",
+                    hint=f"For a data service write http://{text}."
+                    if ":" in text
+                    else "Paths are relative to that directory.",
                 )
         database = config.database_url(text, f"{place}.database", reader.base, password)
     for key, address in (("url", url), *(("replicas", each) for each in section.replicas)):
@@ -159,7 +163,7 @@ def _check_address(address: Any, where: str) -> None:
     hint = "It looks like http://127.0.0.1:8080/resources/NAME."
     if isinstance(address, str) and "@" in address.partition("://")[2].partition("/")[0]:
         hint += " The URL of a database is its key database."
-        raise ConfigurationError(f"{where} has a user or a password, which services do not know.", hint=hint)
+        raise ConfigurationError(f"{where} has a user or a password, which services do not take.", hint=hint)
     if not isinstance(address, str) or not address.startswith(("http://", "https://")):
         raise ConfigurationError(f"{where} is not the address of a resource: {address!r}.", hint=hint)
     try:

@@ -11,6 +11,6 @@ from dai.errors import MissingDependencyError
 
 if not duckdb.__file__.endswith(".py"):
     raise MissingDependencyError(
-        "dqp has writers of SQL that extend those of sqlglot; the compiled ones of the package sqlglotc forbid that.",
+        "dqp extends the SQL generators of sqlglot; the compiled ones of the package sqlglotc cannot be extended.",
         hint="pip uninstall sqlglotc",
     )

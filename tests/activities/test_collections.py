@@ -223,9 +223,9 @@ def create(content: str, name: str = "n") -> str:
         (create("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/hostname'>]><a>&b;</a>"), "bad-data", "DTD"),
         (create("<a>" * 3_000 + "</a>" * 3_000), "bad-data", "not well-formed XML"),
         (create(f"<a>{'x' * 70_000}</a>"), "limit-exceeded", "65,536 bytes"),
-        (create("<a/>", "a/b"), "bad-parameter", "no name of a collection or a document"),
-        (create("<a/>", ".."), "bad-parameter", "no name"),
-        (create("<a/>", "n" * 256), "bad-parameter", "no name"),
+        (create("<a/>", "a/b"), "bad-parameter", "not a name for a collection or a document"),
+        (create("<a/>", ".."), "bad-parameter", "not a name"),
+        (create("<a/>", "n" * 256), "bad-parameter", "not a name"),
         (resources('<getResource name="x"/>'), "not-found", "no document 'x'"),
         (resources('<removeResource name="x"/>'), "not-found", "no document 'x'"),
         (resources("<listResources/>", "musicians/folksinger"), "not-found", "Did you mean 'musicians/folksingers'"),
@@ -234,8 +234,8 @@ def create(content: str, name: str = "n") -> str:
         (resources('<getResource name="x"/><listResources/>'), "bad-parameter", "2 operations"),
         (resources('<createResource name="n"><a/><b/></createResource>'), "invalid-document", "more than one element"),
         (resources('<createResource name="n">x<a/></createResource>'), "invalid-document", "more than one element"),
-        (collections('<createCollection name="musicians"/>'), "conflict", "collection 'musicians' already"),
-        (collections('<createCollection name="a/b"/>'), "bad-parameter", "no name"),
+        (collections('<createCollection name="musicians"/>'), "conflict", "already a collection 'musicians'"),
+        (collections('<createCollection name="a/b"/>'), "bad-parameter", "not a name"),
         (collections('<removeCollection name="x"/>'), "not-found", "no collection 'x'"),
         (collections("<listCollections/>", "x"), "not-found", "no collection 'x'"),
         (collections(""), "bad-parameter", "0 operations"),
@@ -265,7 +265,7 @@ def test_activities_of_other_resources_are_refused(body: str, local: Collections
 
 @pytest.mark.parametrize("body", [collections("<listCollections/>"), resources("<listResources/>"), create("<a/>")])
 def test_a_database_has_no_collections(body: str) -> None:
-    with pytest.raises(RequestError, match="not a resource of XML collections"), running(body, Memory({})) as work:
+    with pytest.raises(RequestError, match="has no XML collections"), running(body, Memory({})) as work:
         work.finish()
 
 

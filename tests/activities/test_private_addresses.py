@@ -57,7 +57,7 @@ WAYS += [(by_bucket, "s3"), (by_mail, "smtp"), (by_transfer, "gdt")]
 
 
 DOTLESS = ("s3", "smtp")
-"""The deployer alone writes their hosts; the resolver knows none with a full stop at its end, which URLs lose."""
+"""The operator alone writes their hosts; the resolver knows none with a full stop at its end, which URLs lose."""
 CASES = [(*way, host) for way in WAYS for host in SPELLINGS if way[1] not in DOTLESS or not host.endswith(".")]
 
 

@@ -55,7 +55,7 @@ def test_constants(type, text, value):
      ("time", "noon"), ("timestamp", "now")],
 )  # fmt: skip
 def test_constants_that_are_none(type, text):
-    with pytest.raises(ParameterError, match=f"Parameter 3 is no {type}: ") as caught:
+    with pytest.raises(ParameterError, match=f"Parameter 3 must be of the type {type}, not ") as caught:
         SqlParameter(position=3, type=type, content=text).constant()
     assert (caught.value.hint is None) == (type in ("integer", "double"))
     if caught.value.hint is not None:
@@ -122,7 +122,7 @@ def test_no_tuples_at_all(kind):
     [
         (
             FROM.format(1) + FROM.format(2) + FROM.format(3),
-            "Parameter 3: there is no column for it; there are id, name",
+            "Parameter 3: there is no column for it; the columns are id, name",
         ),
         ('<sqlParameter position="1" from="t" column="nme"/>', "Parameter 1: there is no column 'nme'"),
     ],
@@ -167,7 +167,7 @@ def test_later_executions_keep_the_types_of_the_first():
     assert actual.column("x").to_pylist() == [1.5, 2.0]
     driver.values = [1, "text"]
     body = query("src", "src", "t") + statement(FROM.format(1))
-    with running(body, driver) as work, pytest.raises(DataError, match="other types"):
+    with running(body, driver) as work, pytest.raises(DataError, match="other column types"):
         work.finish()
 
 

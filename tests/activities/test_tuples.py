@@ -198,9 +198,9 @@ def test_what_is_run_is_what_was_checked():
     [
         (activity("TupleProjection", column_ids("nobody")), "no column 'nobody'"),
         (activity("TupleSplit", "", '<result name="x"/>'), "4 columns, but there are 1"),
-        (activity('Head rows="-1"', ""), "no -1 tuples"),
+        (activity('Head rows="-1"', ""), "0 or more, not -1"),
         (activity("TupleUnionAll", "", source='<data from="t"/><data from="u"/>'), "4 columns, another 2"),
-        (activity("TupleGroupBy", '<aggregates resultColumnName="x">id</aggregates>'), "not one value of many"),
+        (activity("TupleGroupBy", '<aggregates resultColumnName="x">id</aggregates>'), "not an aggregate"),
         (
             activity("TupleGroupBy", column_ids("id") + '<aggregates resultColumnName="ID">count(*)</aggregates>'),
             "Two columns have the name",
@@ -209,7 +209,7 @@ def test_what_is_run_is_what_was_checked():
             activity("TupleMergeJoin", "<columnIds1>id</columnIds1>"
                      "<columnIds2>book</columnIds2><columnIds2>title</columnIds2>",
                      source='<data1 from="t"/><data2 from="u"/>'),
-            "1 join columns on one side, 2",
+            "1 join columns on one side and 2",
         ),
     ],
 )  # fmt: skip
@@ -370,7 +370,7 @@ def test_on_a_database(database, request):
 
 @pytest.mark.parametrize("text", ['CAST(id AS "foo, bar")', 'extract("year from date 0), id, extract(year" from id)'])
 def test_what_is_written_as_it_stands_is_one_word(text):
-    with pytest.raises(ParameterError, match="no unit and no type"):
+    with pytest.raises(ParameterError, match="neither a unit nor a type"):
         expressions([text], ["id"])
 
 

@@ -533,16 +533,16 @@ async def _nobody(id: str) -> None:
         ({"proxies": ["10.0.0.7"]}, "must have 16 characters"),
         ({"proxies": ["10.0.0.7"], "secret": "short"}, "must have 16 characters"),
         ({"proxies": ["10.0.0.7"], "secret": "env:NOT_THERE"}, "NOT_THERE"),
-        ({"proxies": ["10.0.0.7/8"], "secret": SECRET}, "no address and no network"),
-        ({"proxies": ["proxy"], "secret": SECRET}, "no address and no network"),
-        ({"proxies": ["10.0.0.7"], "secret": SECRET, "header": "X Client"}, "no name of a header"),
+        ({"proxies": ["10.0.0.7/8"], "secret": SECRET}, "neither an address nor a network"),
+        ({"proxies": ["proxy"], "secret": SECRET}, "neither an address nor a network"),
+        ({"proxies": ["10.0.0.7"], "secret": SECRET, "header": "X Client"}, "not the name of a header"),
         ({"proxies": ["10.0.0.7"], "secret": SECRET, "header": "X-Client-DN", "name": "email"}, "not its email name"),
         ({"name": "san"}, "is one of dn"),
         ({"subjects": {"CN=alice": {}}}, "needs name"),
         ({"subjects": {"CN=alice": "alice"}}, "needs name"),
         ({"subjects": []}, "needs name"),
         ([], "is a section"),
-        ({}, "nobody asks clients for one"),
+        ({}, "clients are not asked for certificates"),
     ],
 )
 def test_wrong_configurations(certificate: Any, message: str) -> None:
@@ -553,7 +553,7 @@ def test_wrong_configurations(certificate: Any, message: str) -> None:
 def test_a_subject_that_is_none() -> None:
     certificate = {"proxies": ["10.0.0.7"], "secret": SECRET, "subjects": {"alice": {"name": "alice"}}}
     config = parse({"identity": {"methods": ["certificate"], "certificate": certificate}}, environment={})
-    with pytest.raises(ConfigurationError, match="'alice' is no subject"):
+    with pytest.raises(ConfigurationError, match="'alice' is not a subject"):
         Certificates(config.identity, _nobody)
 
 

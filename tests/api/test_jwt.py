@@ -303,14 +303,14 @@ async def _rotated(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
     # an unknown key is looked for once in PAUSE seconds, however many ask
     for _ in range(20):
-        with pytest.raises(UnauthenticatedError, match="does not show"):
+        with pytest.raises(UnauthenticatedError, match="does not publish"):
             await _caller(tokens, new)
     assert len(issuer.asked) == 2
     issuer.show("ES256")
     monkeypatch.setattr(method, "PAUSE", -1.0)
     assert await _caller(tokens, new) is not None
     assert len(issuer.asked) == 4
-    with pytest.raises(UnauthenticatedError, match="does not show"):  # also one that was checked before
+    with pytest.raises(UnauthenticatedError, match="does not publish"):  # also one that was checked before
         await _caller(tokens, old)
     # a key that was taken back is noticed though no token names another
     issuer.show("PS256")
@@ -434,17 +434,17 @@ def test_few_tokens_are_kept(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"issuer": None}, "needs issuer and audience"),
-        ({"audience": None}, "needs issuer and audience"),
-        ({"audience": []}, "audience is a list"),
+        ({"issuer": None}, "must be a section with issuer and audience"),
+        ({"audience": None}, "must be a section with issuer and audience"),
+        ({"audience": []}, "audience must be a list"),
         ({"audience": "dai"}, "must be a list"),
         ({"issuer": "http://login.example.org"}, "https"),
         ({"issuer": "https://"}, "https"),
         ({"jwks": "http://login.example.org/keys"}, "https"),
         ({"jwks": "ftp://login.example.org/keys"}, "https"),
         ({"jwks": 1}, "the URL or the file"),
-        ({"algorithms": ["HS256"]}, "can make one"),
-        ({"algorithms": ["none"]}, "none that this service takes"),
+        ({"algorithms": ["HS256"]}, "can also make one"),
+        ({"algorithms": ["none"]}, "this service does not take"),
         ({"leway": 1}, "leeway"),
     ],
 )

@@ -104,7 +104,7 @@ def test_data_frames_say_it(sky: dai.client.Resource) -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"flux": {"unit": "mJy"}}, "called as a column is"),
+        ({"flux": {"unit": "mJy"}}, "with the name of a column"),
         ({"galaxies.flux": "mJy"}, "must be a section"),
         ({"galaxies.flux": {"units": "mJy"}}, "Did you mean 'unit'"),
         ({"galaxies.flux": {"unit": 1}}, "must be text"),

@@ -238,7 +238,7 @@ def test_admission_runs_queues_and_refuses() -> None:
         assert admission.running == 0
         impatient = Admission(1, 1, 0.01)
         await impatient.acquire()
-        with pytest.raises(BusyError, match="No request ended"):
+        with pytest.raises(BusyError, match="no request ended"):
             await impatient.acquire()
         assert (impatient.running, impatient.waiting) == (1, 0)
         await admission.acquire()

@@ -628,7 +628,7 @@ WRONG = {
     "no dn, or an": entries('dn=" " userid="u"'),
     "has no userid": entries('dn="x" password="p"'),
     "there is no 'passwd'": entries('dn="x" userid="u" passwd="p"'),
-    "the same caller already": entries('dn="x" userid="u"', 'dn="x" userid="v"'),
+    "already an entry for the same caller": entries('dn="x" userid="u"', 'dn="x" userid="v"'),
     "the same caller": entries('dn="anonymous" userid="u"', 'dn="No Certificate Provided" userid="v"'),
     "another password": entries('dn="x" userid="u" password="p"', 'dn="y" userid="u" password="q"'),
     "'NOWHERE' is not set": entries('dn="x" userid="u" password="env:NOWHERE"'),

@@ -104,4 +104,4 @@ def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: 
         process = served(tmp_path, f"{text}[identity]\n{more}\n")
         _, stderr = process.communicate(timeout=60)
         assert "There is no data resource 'missing'" in stderr  # it went on to the resources
-        assert ("everybody who reaches" in stderr) == (more == "anonymous = true")
+        assert ("everybody who can reach" in stderr) == (more == "anonymous = true")

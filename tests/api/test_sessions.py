@@ -468,4 +468,4 @@ def test_a_session_in_the_address_and_another_in_the_document(client: httpx.Clie
         client.post(f"/resources/book/perform?session={each}", content=document, headers=XML) for each in (one, other)
     )
     assert (same.status_code, another.status_code) == (200, 409)
-    assert f"The address names session {other!r}, the document {one!r}." in another.text
+    assert f"The address names the session {other!r}, but the document names {one!r}." in another.text

@@ -264,7 +264,7 @@ def test_what_is_replaced_is_signed(service: Background, directory: Path) -> Non
 
 
 def test_a_signature_of_before_the_start(service: Background) -> None:
-    assert "older than the service" in Message(service.url).signed(created=at(-50)).send().text
+    assert "made before the service started" in Message(service.url).signed(created=at(-50)).send().text
 
 
 def test_who_signed(service: Background, directory: Path) -> None:
@@ -326,9 +326,9 @@ def test_several_lines_of_one_field(service: Background) -> None:
     [
         ({"signing_key": "x"}, "both signing_key and key_id"),
         ({"key_id": "x"}, "both signing_key and key_id"),
-        ({"signing_key": "x", "key_id": 'x"'}, "is no key id"),
-        ({"signing_key": "nothing.key", "key_id": "x"}, "no file of a private key"),
-        ({"signing_key": __file__, "key_id": "x"}, "no file of a private key"),
+        ({"signing_key": "x", "key_id": 'x"'}, "is not a key id"),
+        ({"signing_key": "nothing.key", "key_id": "x"}, "not a file with a private key"),
+        ({"signing_key": __file__, "key_id": "x"}, "not a file with a private key"),
     ],
 )
 def test_keys_of_the_client(keys: dict[str, str], message: str) -> None:
@@ -344,10 +344,10 @@ def test_wrong_configurations(directory: Path) -> None:
         ({}, "needs name"),
         ({**right, "name": ""}, "needs name"),
         ({**right, "keey": 1}, "'key'"),
-        ({**right, "key": "nothing.pem"}, "no file of a public key"),
-        ({**right, "key": str(directory / "bobs.key")}, "no file of a public key"),
+        ({**right, "key": "nothing.pem"}, "not a file with a public key"),
+        ({**right, "key": str(directory / "bobs.key")}, "not a file with a public key"),
         ({**right, "key": str(directory / "short.pem")}, "2048 bits"),
-        ({**right, "key": str(directory / "curve.pem")}, "none of Ed25519"),
+        ({**right, "key": str(directory / "curve.pem")}, "not of a supported kind: Ed25519"),
     ]:
         config = {"identity": {"methods": ["signature"], "signatures": {"keys": {"x": wrong}}}}
         with pytest.raises(ConfigurationError) as raised:

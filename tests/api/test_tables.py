@@ -85,7 +85,7 @@ def test_one_query_feeds_the_table_of_another(client: httpx.Client) -> None:
         ([], None),
         ([1], "must be an object"),
         ({"given": 1}, "must be an object"),
-        ({"given": "%%%"}, "no base64"),
+        ({"given": "%%%"}, "not base64"),
         ({"given": base64.b64encode(b"nothing").decode()}, "Arrow"),
         ({"given": ""}, "Arrow"),
         ({"given": text_of(GIVEN)[:-40]}, "Arrow"),

@@ -143,14 +143,14 @@ def test_values_that_are_missing_or_too_many(lab: Resource) -> None:
         lab.perform(document(rows("first", "select 1"), rows("second", "select ?::int, ?::int", value)))
     assert str(caught.value).split("\n")[:3] == [
         "The statement has 2 parameters (?), 1 value was given.",
-        "Give one value for each ?, in order (in a document an sqlParameter).",
+        "Give one value for each ?, in order (in a perform document: one sqlParameter each).",
         "Activity: second",
     ]
     # PostgreSQL has operators with a question mark: without any values it is asked itself.
     for sql in ("select id from shelf where id = ?", "select id from shelf where id = ? and true"):
-        with pytest.raises(StatementError, match=r"Where \? stands for a value, give one for each"):
+        with pytest.raises(StatementError, match=r"If \? stands for a value, give one for each"):
             lab.query(sql)
-        with pytest.raises(StatementError, match=r"Where \? stands for a value, give one for each"):
+        with pytest.raises(StatementError, match=r"If \? stands for a value, give one for each"):
             lab.perform(document(rows("only", sql)))
     with pytest.raises(StatementError) as other:
         lab.query("select '?' fro shelf")
@@ -421,7 +421,7 @@ def test_parameters_by_name_and_lists(lab: Resource) -> None:
         lab.query(sql, ids=[1])
     with pytest.raises(ParameterError, match="does not use parameter :nam"):
         lab.query("select 1", nam=1)
-    with pytest.raises(ParameterError, match="either by place or by name"):
+    with pytest.raises(ParameterError, match="by position, or all by name"):
         lab.query(sql, 1, ids=[1])
     with pytest.raises(StatementError, match=r"(?s)Where :ids stands for a value, give it: query\(…, ids=…\)"):
         lab.query(sql)
@@ -453,10 +453,10 @@ def test_a_document_names_its_parameters(lab: Resource) -> None:
     )
     assert lab.perform(document(query), "rows", format="arrow").arrow()["id"].to_pylist() == [1]
     for wrong, says in (
-        (element("sqlParameter", "1", name="ids", type="list"), "is a list: its values are <item>s"),
-        (element("sqlParameter", *items, name="ids"), "Say that it is one"),
-        (element("sqlParameter", "1", name="ids", position=1), "Each parameter has a name of its own"),
-        (element("sqlParameter", "1"), "A parameter has no position"),
+        (element("sqlParameter", "1", name="ids", type="list"), "is a list: give its values as <item> elements"),
+        (element("sqlParameter", *items, name="ids"), "Set type="),
+        (element("sqlParameter", "1", name="ids", position=1), "Give all parameters different names"),
+        (element("sqlParameter", "1"), "Not all parameters have positions"),
     ):
         bad = activity(
             "sqlQueryStatement",

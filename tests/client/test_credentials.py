@@ -99,7 +99,7 @@ def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:
     [
         ("[lab\n", "is not TOML"),
         ("[lab]\n", "must be a section with a url"),
-        ('[lab]\nurl = "ftp://a"\n', "no address of a service"),
+        ('[lab]\nurl = "ftp://a"\n', "not the address of a service"),
         (f'[lab]\nurl = "{URL}"\ntokne = "x"\n', "Did you mean 'token'"),
         (f'[lab]\nurl = "{URL}"\ntoken = "env:NOWHERE"\n', "'NOWHERE' is not set"),
         (f'[lab]\nurl = "{URL}"\ntoken = "file:nowhere"\n', "'nowhere' cannot be read"),
@@ -199,7 +199,7 @@ def test_sources_of_a_lab_in_this_process_are_asked_as_by_connect(
             with dqp.connect(sources, **options) as lab:
                 return lab.sql(sql).rows()
 
-        with pytest.raises(DatabaseUnavailableError, match="wants to know who asks"):
+        with pytest.raises(DatabaseUnavailableError, match="identifies its callers"):
             asked()
         monkeypatch.setenv("DAI_TOKEN", token)
         assert asked() == [(1,)]
@@ -212,7 +212,7 @@ def test_sources_of_a_lab_in_this_process_are_asked_as_by_connect(
         written(profiles, f'[lab]\nurl = "{service.url}/one"\ntoken = "file:{tmp_path}/token"\n')
         with pytest.raises(DatabaseUnavailableError, match="'two' is not available"):
             asked(profile="lab")
-        with pytest.raises(ParameterError, match="DAI_TOKEN and profiles hold for all sources"):
+        with pytest.raises(ParameterError, match="DAI_TOKEN and profiles apply to all sources"):
             asked(token=token)
 
 

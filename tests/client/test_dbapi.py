@@ -344,7 +344,7 @@ def test_what_decimal_numbers_are(
 
 
 def test_a_choice_of_numbers_that_is_none(connect: Connect) -> None:
-    with pytest.raises(dbapi.ProgrammingError, match="numeric='float' is not known"):
+    with pytest.raises(dbapi.ProgrammingError, match="numeric='float' is not possible"):
         connect("sqlite", numeric="float")
 
 

@@ -137,7 +137,7 @@ def test_a_response_that_ends_early(size: int) -> None:
         (b"this is not XML", "not well-formed"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type"),
         (document('<result name="x" encoding="base64">a!b=</result>'), "not base64"),
-        (document('<result name="x" encoding="base64">YWJjZ</result>'), "not whole"),
+        (document('<result name="x" encoding="base64">YWJjZ</result>'), "is incomplete"),
     ],
 )
 def test_what_is_no_response(text: bytes, message: str) -> None:

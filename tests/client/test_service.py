@@ -55,7 +55,7 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
 def test_without_a_name_the_only_resource() -> None:
     with ScriptedServer(said({"resources": [{"name": "data"}]}), DATA) as server:
         assert dai.connect(server.url).name == "data"
-    message = r"(?s)has 2 resources; say which.*/book.*/flights"
+    message = r"(?s)has 2 resources; name one.*/book.*/flights"
     with ScriptedServer(NAMES) as server, pytest.raises(NotFoundError, match=message):
         dai.connect(server.url)
 
@@ -124,7 +124,7 @@ def test_documents_in_every_form(tmp_path: Path) -> None:
         with pytest.raises(RequestError):
             as_bytes(form)
     assert element("a", from_="x", flag=True).attrib == {"from": "x", "flag": "true"}
-    with pytest.raises(RequestError, match="text comes first"):
+    with pytest.raises(RequestError, match="put the text first"):
         element("a", element("b"), "text")
 
 

@@ -109,7 +109,7 @@ def test_pushing_bytes() -> None:
         assert streams.last
         assert streams.media_type == "text/csv"
         for wrong in (7, [7]):
-            with pytest.raises(DataError, match="Blocks are"):
+            with pytest.raises(DataError, match="Blocks must be"):
                 session.push("in", wrong)
 
 

@@ -351,7 +351,7 @@ def test_where_nothing_answers() -> None:
 def test_silence_is_bounded() -> None:
     with ScriptedServer(Scripted(body=[b"abc"], held=True)) as server:
         body = Transport(server.url, Options(read=0.05)).send("GET", "/").body
-        with pytest.raises(UnreachableError, match="sent nothing for too long"):
+        with pytest.raises(UnreachableError, match="stopped sending"):
             body.read_all()
         assert server.abandoned.wait(60)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -387,7 +387,7 @@ def test_a_redirect_leads_nowhere() -> None:
     """A service that was taken over, or a proxy, gets no token sent elsewhere, nor without encryption."""
     with ScriptedServer(Scripted(body=b"{}")) as other:
         moved = Scripted(status=307, headers={"Location": f"{other.url}/resources", "Content-Type": "text/plain"})
-        with ScriptedServer(moved) as server, pytest.raises(RequestError, match="sends requests elsewhere"):
+        with ScriptedServer(moved) as server, pytest.raises(RequestError, match="does not follow redirects"):
             Transport(server.url, Options(token="secret")).send("GET", "/resources")
         assert other.requests == []
 
@@ -454,7 +454,7 @@ def test_an_answer_that_is_to_be_small_fills_no_memory(status: int, encoding: st
 def test_an_answer_that_is_no_json_says_so(body: bytes) -> None:
     with (
         ScriptedServer(Scripted(body=body, headers={"Content-Type": "application/json"})) as server,
-        pytest.raises(DataError, match="no JSON"),
+        pytest.raises(DataError, match="not JSON"),
     ):
         Transport(server.url).json("/x")
 

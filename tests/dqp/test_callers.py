@@ -275,7 +275,7 @@ def test_no_credentials_in_what_is_shown(world: World) -> None:
     ("keys", "text"),
     [
         ({"callers": "forwards"}, "one of own, forward"),
-        ({"callers": "forward", "evaluators": ["http://127.0.0.1:1"]}, "by this process alone"),
+        ({"callers": "forward", "evaluators": ["http://127.0.0.1:1"]}, "can only use this process"),
         ({"sources": {"a": {"url": "https://x/resources/a", "forward": True}}}, 'needs callers = "forward"'),
         ({"callers": "forward", "sources": {"a": {"resource": "a", "forward": True}}}, "for services"),
         (

@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said_beside_the_tables(
         (["query", "{}", "select $a", "-p", "a=1", "-p", "a=2"], USAGE, "given twice"),
         (["query", "nowhere.toml", "select 1"], USAGE, "cannot be read"),
         (["query", "http://127.0.0.1:1/lab", "select 1"], FAILED, "127.0.0.1:1"),
-        (["query", "{}", "select 1", "--output", "x.unknown"], USAGE, "does not say its format"),
+        (["query", "{}", "select 1", "--output", "x.unknown"], USAGE, "does not tell the format"),
         (["query", "{}", "delete from duck.protein_goterm"], FAILED, ""),
     ],
 )

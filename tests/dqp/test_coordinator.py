@@ -227,7 +227,7 @@ def test_plans_are_queries_too(word: str, coordinator: Coordinator) -> None:
 
 
 def test_an_unknown_format_names_the_known(coordinator: Coordinator) -> None:
-    with pytest.raises(StatementError, match="There is no format 'jsn'") as caught:
+    with pytest.raises(StatementError, match="There is no plan format 'jsn'") as caught:
         answer(coordinator, "explain (format jsn) select 1")
     assert "json" in str(caught.value)
 

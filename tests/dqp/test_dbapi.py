@@ -40,7 +40,7 @@ def test_it_only_reads(federation: dict[str, Any]) -> None:
 
 
 def test_what_cannot_be_connected(federation: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(dbapi.ProgrammingError, match="numeric='float' is not known"):
+    with pytest.raises(dbapi.ProgrammingError, match="numeric='float' is not possible"):
         dbapi.connect(federation, numeric="float")
     with pytest.raises(dbapi.Error, match=r"none.toml cannot be read"):
         dbapi.connect(str(tmp_path / "none.toml"))

@@ -338,7 +338,7 @@ def test_where_there_is_no_place_to_spill_to_it_is_said(monkeypatch: pytest.Monk
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     engine = Engine()
-    with execution() as running, pytest.raises(LimitError, match="cannot write") as caught:
+    with execution() as running, pytest.raises(LimitError, match="cannot spill") as caught:
         engine.run("SELECT 1", {}, running)
     assert str(tmp_path) not in str(caught.value)
     engine.close()

@@ -82,8 +82,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pa.table({"a": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])}),
         "which SQL does not have",
     ),
-    "a lazy frame": (lambda: polars.DataFrame({"a": [1]}).lazy(), "cannot be made of a LazyFrame"),
-    "a text": (lambda: "text", "cannot be made of a str"),
+    "a lazy frame": (lambda: polars.DataFrame({"a": [1]}).lazy(), "cannot be made from a LazyFrame"),
+    "a text": (lambda: "text", "cannot be made from a str"),
 }
 
 

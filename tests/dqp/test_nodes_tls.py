@@ -124,7 +124,7 @@ def test_an_exchange_by_mutual_tls(port: FlightPort, authority: Path) -> None:
     [
         (None, "went away"),
         ({"name": "stranger"}, "went away"),
-        ({"ca": "strangers.pem"}, "not of an authority that is trusted"),
+        ({"ca": "strangers.pem"}, "not from a trusted authority"),
     ],
     ids=["no TLS", "a certificate of another authority", "an authority that the port is not of"],
 )
@@ -159,7 +159,7 @@ def test_a_port_that_answers_plain(authority: Path) -> None:
             reached("x", lambda: told, timeout=SECONDS, tls=tls_of(authority))
 
 
-@pytest.mark.parametrize(("which", "reason"), [("expired", "has expired"), ("elsewhere", "is of another name")])
+@pytest.mark.parametrize(("which", "reason"), [("expired", "has expired"), ("elsewhere", "is for another name")])
 def test_a_certificate_that_does_not_hold(authority: Path, which: str, reason: str) -> None:
     if which == "expired":
         made(authority, which, by="nodes", expired=True)
@@ -274,7 +274,7 @@ def test_an_evaluator_beyond_loopback(authority: Path, keys: dict[str, Any], sta
     if starts:
         ROLES["evaluator"](role).close()
     else:
-        with pytest.raises(ConfigurationError, match="needs TLS, and certificates or tokens"):
+        with pytest.raises(ConfigurationError, match="needs TLS, and callers with certificates or tokens"):
             ROLES["evaluator"](role)
 
 
@@ -385,7 +385,7 @@ def test_evaluators_that_know_a_token(tmp_path: Path, world: dict[str, str], aut
                 if works:
                     assert answer(lab) == [{"n": 5000}]
                 else:
-                    with pytest.raises(ConfigurationError, match=f"{evaluator.url} and this federation do not know"):
+                    with pytest.raises(ConfigurationError, match=f"{evaluator.url} and this federation do not accept"):
                         answer(lab)
 
 
@@ -398,7 +398,7 @@ def test_an_evaluator_without_a_policy_works_for_nobody_who_is_known(
         given = token_of(evaluator, "lab")
         with (
             closing(federation(world, authority, evaluators=[evaluator.url], token=given)) as lab,
-            pytest.raises(ConfigurationError, match="do not know"),
+            pytest.raises(ConfigurationError, match="do not accept"),
         ):
             answer(lab)
 

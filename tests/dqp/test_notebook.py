@@ -120,7 +120,7 @@ def test_parameters_of_every_kind(lab: Lab) -> None:
     assert lab.sql("select ? || ? as v", "it's ", "a ?").arrow().to_pylist() == [{"v": "it's a ?"}]
     with pytest.raises(ParameterError, match="has no value"):
         lab.sql("select $a").arrow()
-    with pytest.raises(ParameterError, match="by place or by name"):
+    with pytest.raises(ParameterError, match="by position, or all by name"):
         lab.sql("select ?, $a", 1, a=2)
 
 
@@ -274,7 +274,12 @@ def test_tables_by_attributes(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("spent", "There is a view"), ("shop", "There is a source"), ("shop_orders", "in a source"), ("", "name")],
+    [
+        ("spent", "There is already a view"),
+        ("shop", "There is already a source"),
+        ("shop_orders", "in a source"),
+        ("", "name"),
+    ],
 )
 def test_names_that_mean_something_else(lab: Lab, name: str, says: str) -> None:
     with pytest.raises(ParameterError, match=says):

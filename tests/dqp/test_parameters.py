@@ -156,11 +156,11 @@ def test_what_is_no_text(lab: Lab) -> None:
     ("sql", "given", "says", "hint"),
     [
         ("select $1", {}, "Parameter $1 is number 1, but no positional values are given.", "one value for each"),
-        ("select ?", (), "Parameter ? is number 1, but no positional values are given.", "an sqlParameter"),
+        ("select ?", (), "Parameter ? is number 1, but no positional values are given.", "one sqlParameter each"),
         ("select ?, ?", (1,), "Parameter ? is number 2, but 1 positional value is given.", "one value for each"),
         ("select ?", {"a": 1}, "Parameter ? is number 1, but only names are given.", "$ and its name"),
-        ("select $a", {}, "Parameter $a has no value; given: no named values.", "sql(…, a=…), -p a=…"),
-        ("select $a", {"b": 1}, "Parameter $a has no value; given: b.", "sql(…, a=…), -p a=…"),
+        ("select $a", {}, "Parameter $a has no value; given: no named values.", "sql(…, a=…) in Python, -p a=…"),
+        ("select $a", {"b": 1}, "Parameter $a has no value; given: b.", "sql(…, a=…) in Python, -p a=…"),
         ("select $least", {"leats": 1}, "Parameter $least has no value; given: leats.", "Did you mean 'leats'?"),
     ],
 )
@@ -266,5 +266,5 @@ def test_what_decimal_numbers_are_in_a_lab(place: str, numeric: str | None, valu
 
 
 def test_a_choice_of_numbers_that_is_none(place: str) -> None:
-    with pytest.raises(ParameterError, match="numeric='float' is not known"):
+    with pytest.raises(ParameterError, match="numeric='float' is not possible"):
         dqp.connect({"sources": {"duck": place}}, numeric="float")

@@ -36,7 +36,7 @@ def test_no_cluster_is_said() -> None:
 
 def test_several_addresses_are_refused() -> None:
     settings = load({"sources": {}, "evaluators": ["ray:auto", "ray:other"]})
-    with pytest.raises(ConfigurationError, match="One address"):
+    with pytest.raises(ConfigurationError, match="one address of a Ray cluster"):
         RUNTIMES["ray"](None, settings)
 
 

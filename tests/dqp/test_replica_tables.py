@@ -343,7 +343,7 @@ def test_names_are_those_of_the_replica_service(here: Here) -> None:
     for name in ("replicas.sky.People", "replicas.none", 'replicas."Odd name"'):
         with pytest.raises(StatementError, match="There is no table replicas") as raised:
             ask(lab, f"select count(*) as n from {name}")
-        assert "Upper and lower case letters of its names count" in str(raised.value.hint)
+        assert "its names are case-sensitive" in str(raised.value.hint)
 
 
 def test_what_duckdb_runs_as_it_is_written(here: Here) -> None:
@@ -399,7 +399,7 @@ def test_a_copy_at_a_source_is_joined_there(here: Here) -> None:
 
 
 def test_an_upload_cannot_hide_the_copies(here: Here) -> None:
-    with pytest.raises(DaiError, match="There is a source 'Replicas'"):
+    with pytest.raises(DaiError, match="There is already a source 'Replicas'"):
         here.federation().catalog.check_name("Replicas")
 
 

@@ -255,7 +255,7 @@ def test_what_stands_twice_is_sent_to_both_of_its_readers(
 
 def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
     lab = coordinator_of(data, [data])
-    with pytest.raises(ConfigurationError, match="is no evaluator"):
+    with pytest.raises(ConfigurationError, match="is not an evaluator"):
         ask(lab, SKEWED)
     lab.close()
 

@@ -105,7 +105,7 @@ def test_a_service_reads_resources() -> None:
         ({"sources": [{"alias": "a", "uri": "http://h/x"}]}, r"\[sources\[1\]\] has no key 'uri'.*'url'"),
         ({"sources": [{"alias": "a"}]}, "needs one of url, resource and database, but has none"),
         ({"sources": [{"alias": "a", "url": "http://h/x", "database": "sqlite://"}]}, "but has url and database"),
-        ({"sources": [{"alias": "a", "service": "http://h"}]}, "with service goes resource"),
+        ({"sources": [{"alias": "a", "service": "http://h"}]}, "service needs resource"),
         ({"sources": [{"alias": "a", "url": "http://h/x", "password": "p"}]}, "a password goes with a database"),
         ({"sources": [{"alias": "a", "database": "postgresql://h/d", "password": "env:NO"}]}, "'NO' is not set"),
         ({"sources": {"a": "nothing"}}, "a: there is no file 'nothing'"),
@@ -113,8 +113,8 @@ def test_a_service_reads_resources() -> None:
         ({"sources": [{"alias": "a", "url": "ftp://h/x"}]}, "is not the address of a resource"),
         ({"sources": {"a": "http://h"}}, "names no resource"),
         ({"sources": {"a": {"url": "http://h/x", "replicas": ["http://h"]}}}, "replicas names no resource"),
-        ({"sources": [{"alias": "a", "database": "sqlite://"}] * 2}, "there is a source 'a' already"),
-        ({"sources": {"a": "sqlite://", "A": "sqlite://"}}, "there is a source 'A' already"),
+        ({"sources": [{"alias": "a", "database": "sqlite://"}] * 2}, "there is already a source 'a'"),
+        ({"sources": {"a": "sqlite://", "A": "sqlite://"}}, "there is already a source 'A'"),
         *(
             ({"sources": {alias: "sqlite://"}}, "cannot be an alias")
             for alias in ("main", "a.b", "1a", "a b", "", "a@1")
@@ -125,7 +125,7 @@ def test_a_service_reads_resources() -> None:
         ({"sources": {"a": {"url": "http://u:hush@h/x"}}}, r"^sources\[1\]\.url has a user or a password"),
         ({"sources": {"a": {"url": "ftp://u:hush@h/x"}}}, r"^sources\[1\]\.url has a user or a password"),
         ({"sources": {"a": {"url": "http://h:x/resources/y"}}}, r"^sources\[1\]\.url is not an address"),
-        ({"views": {"Busy": "select 1", "busy": "select 2"}}, "'Busy' and 'busy' are one name"),
+        ({"views": {"Busy": "select 1", "busy": "select 2"}}, "'Busy' and 'busy' are the same name"),
         ({"evaluators": "local"}, "^evaluators must be a list"),
         ({"lifetime": "long"}, "^lifetime must be a number"),
         ({"pushdown": "som"}, "^pushdown must be one of cost, all, none, not 'som'"),
@@ -133,17 +133,17 @@ def test_a_service_reads_resources() -> None:
         ({"replicas": {"a": ["b.c"]}}, "'a' is not a table alias.table"),
         ({"sources": {"pg": "sqlite://"}, "replicas": {"pg.t": ["gp.t"]}}, "no source 'gp'.*pg"),
         ({"replicas": 3}, "must be a section, or the address of a replica service, not 3"),
-        ({"replicas": "here"}, "replicas.url: 'here' is no address of a service"),
+        ({"replicas": "here"}, "replicas.url: 'here' is not the address of a service"),
         ({"replicas": {"alias": "sky"}}, "replicas.url is missing"),
         ({"replicas": {"url": "http://h", "alais": "sky"}}, "no key 'alais'.*'alias'"),
         ({"replicas": {"url": "http://h", "alias": "a b"}}, "replicas.alias: 'a b' cannot be an alias"),
-        ({"replicas": {"url": "http://h", "services": ["h"]}}, "replicas.services: 'h' is no address"),
+        ({"replicas": {"url": "http://h", "services": ["h"]}}, "replicas.services: 'h' is not the address"),
         ({"replicas": {"url": "http://h", "max_age": 0}}, "replicas.max_age must be more than 0"),
         ({"replicas": {"url": "http://h", "token": "env:NO"}}, "'NO' is not set"),
-        ({"sources": {"Replicas": "sqlite://"}, "replicas": "http://h"}, "there is a source 'replicas' already"),
+        ({"sources": {"Replicas": "sqlite://"}, "replicas": "http://h"}, "there is already a source 'replicas'"),
         ({"replica_service": 1}, "Set url in .replicas."),
         ({"functions": {"f": 1}}, "functions.f must be a section"),
-        ({"federations": {"a": {}, "b": {}}}, "one .federations.NAME., and no more"),
+        ({"federations": {"a": {}, "b": {}}}, "exactly one .federations.NAME."),
     ],
 )
 def test_what_is_wrong_is_said(document: dict[str, Any], says: str) -> None:
@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_liveness_timeout_keeps_its_former_key() -> None:
     assert parse({"sources": {}, "silence": 3}).liveness_timeout == 3.0
-    with pytest.raises(ConfigurationError, match="liveness_timeout is set already"):
+    with pytest.raises(ConfigurationError, match="liveness_timeout is already set"):
         parse({"sources": {}, "silence": 3, "liveness_timeout": 4})
 
 

@@ -191,7 +191,7 @@ def test_an_exchange_that_is_refused(
         assert answer.status_code == 401  # it does not come so far
         return
     assert (answer.status_code, answer.json()["type"], answer.json()["source"]) == (403, "denied", "off")
-    assert f"no token for the source 'off' in exchange for yours: {code}." in answer.json()["detail"]
+    assert f"could not be exchanged for one for the source 'off': {code}." in answer.json()["detail"]
     assert not any(each in answer.text + caplog.text for each in (token, "will not do", SECRET))
     assert world.ask_with(token, NEAR).text.split() == ["n", "100"]
 
@@ -335,7 +335,7 @@ def test_only_a_code_is_told(issuer: Issuer, code: bytes) -> None:
     with pytest.raises(NoTokenError) as refused:
         tokens(issuer).token(Cancellation())
     told = "invalid_grant" if b"invalid" in code else "status 400"
-    assert f"in exchange for yours: {told}." in str(refused.value)
+    assert f"for one for the source 'off': {told}." in str(refused.value)
     assert "theirs" not in str(refused.value)
 
 
@@ -422,9 +422,9 @@ SOURCE = {"url": "https://x/resources/a", "exchange": {"audience": "a"}}
         ({"exchange": EXCHANGE | {"url": "http://127.0.0.1.example.org/token"}}, "https://, or on loopback"),
         ({"exchange": EXCHANGE | {"url": "https://a:b@login.example.org/token"}}, "without a user"),
         ({"exchange": {"url": EXCHANGE["url"], "client_id": "lab"}}, "exchange.client_secret is missing"),
-        ({"exchange": EXCHANGE | {"audience": "a"}}, "audience is a key of a source"),
+        ({"exchange": EXCHANGE | {"audience": "a"}}, "audience belongs to a source"),
         ({"exchange": EXCHANGE | {"client_secret": 4711}}, "client_secret must be text.$"),
-        ({"exchange": EXCHANGE, "evaluators": ["http://127.0.0.1:1"]}, "by this process alone"),
+        ({"exchange": EXCHANGE, "evaluators": ["http://127.0.0.1:1"]}, "can only use this process"),
     ],
 )
 def test_settings_that_cannot_be(keys: dict[str, Any], text: str) -> None:

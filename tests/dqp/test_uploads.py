@@ -178,7 +178,7 @@ class Kept:
 def test_a_table_needs_a_session_that_outlives_the_request() -> None:
     federation = Federation(load({"sources": {}}))
     for driver in (federation, federation.within(Kept(explicit=False), lambda parts: None)):
-        with pytest.raises(RequestError, match="would be gone with this request"):
+        with pytest.raises(RequestError, match="would be lost at the end of this request"):
             driver.load("mine", Stream.of(pa.table({"a": [1]})), cancellation=Cancellation())
     session = federation.within(Kept(), lambda parts: None)
     assert session.load("mine", Stream.of(pa.table({"a": [1]})), cancellation=Cancellation()) == 1

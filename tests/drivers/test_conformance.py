@@ -212,7 +212,7 @@ def test_as_many_parameters_as_markers(driver: Driver) -> None:
     with pytest.raises(ParameterError) as caught:
         table(driver, "SELECT ?, ?", 1)
     assert caught.value.detail == "The statement has 2 parameters (?), 1 value was given."
-    assert caught.value.hint == "Give one value for each ?, in order (in a document an sqlParameter)."
+    assert caught.value.hint == "Give one value for each ?, in order (in a perform document: one sqlParameter each)."
     with pytest.raises(ParameterError) as caught:
         update(driver, "INSERT INTO made VALUES (?)", (1, 2))
     assert caught.value.detail == "The statement has 1 parameter (?), 2 values were given."

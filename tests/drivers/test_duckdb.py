@@ -206,7 +206,9 @@ def test_a_file_that_another_process_has_says_so(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == "\n"
         driver = driver_for(f"duckdb:///{path}")
-        with pytest.raises(DatabaseUnavailableError, match="open in another process: one at a time") as caught:
+        with pytest.raises(
+            DatabaseUnavailableError, match="open in another process; only one process at a time"
+        ) as caught:
             driver.check()
         driver.close()
         assert str(path) not in str(caught.value)

@@ -73,8 +73,8 @@ def test_an_empty_list_has_no_value(name: str) -> None:
         ("select :a, ?", {"a": 1}, r"(?s)the statement has a \? \(at character 12\).*write \?\?"),
         ("select i = :a", {"a": [1]}, r"(?s)Parameter :a is a list.*IN :a"),
         ("select i = ?", [[1]], r"(?s)Parameter \? \(number 1\) is a list"),
-        ("select i in (:a, 3)", {"a": [1]}, "is a list, which stands for its values alone behind IN"),
-        ("select i in ?", [[[1]]], "is a list that holds a list"),
+        ("select i in (:a, 3)", {"a": [1]}, "is a list; a list can only be used with IN"),
+        ("select i in ?", [[[1]]], "is a list with a list in it"),
         ("select i in ? and ?", [[1]], r"2 parameters \(\?\), 1 value was given"),
     ],
 )

@@ -284,7 +284,7 @@ def test_mariadb_forgets_the_values_too(mariadb_url: str) -> None:
 def test_mariadb_says_when_a_table_is_larger_than_a_packet(mariadb_url: str) -> None:
     table = {"given": pa.table({"a": pa.array(["x" * 1_000_000] * 60)})}
     with contextlib.closing(driver_for(mariadb_url)) as driver:
-        with pytest.raises(LimitError, match="larger than what the database takes"):
+        with pytest.raises(LimitError, match="larger than the database takes"):
             ask(driver, "SELECT count(*) FROM given", table)
         assert ask(driver, "SELECT 1", {}) == [(1,)]
 

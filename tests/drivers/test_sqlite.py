@@ -241,7 +241,7 @@ def test_a_file_that_another_program_has_locked(short_locks: None, sqlite_url: s
         other.execute("BEGIN EXCLUSIVE")
         with closing(driver_for(sqlite_url, DriverOptions())) as driver:
             for run in (table, update):
-                with pytest.raises(DatabaseUnavailableError, match="holds the SQLite file locked"):
+                with pytest.raises(DatabaseUnavailableError, match="has locked the SQLite file"):
                     run(driver, "SELECT x FROM t" if run is table else "INSERT INTO t VALUES (1)")
 
 

@@ -124,7 +124,7 @@ def test_mariadb_with_a_certificate_that_nobody_knows(secure_mariadb: Server, ce
     ("options", "says"),
     [
         ("ssl_mode=maybe", "unknown ssl_mode"),
-        ("ssl_mode=DISABLED&ssl_ca=a.pem", "asks for no TLS"),
+        ("ssl_mode=DISABLED&ssl_ca=a.pem", "does not use TLS"),
         ("ssl=true", "unknown option 'ssl'"),
     ],
 )

@@ -126,7 +126,10 @@ def test_a_client_that_leaves(database: Database, start: Start, target: ServiceP
                     assert answer.status_code == 200
                     until(lambda: b.get(url).json()["streams"][0]["next"] > 2)
                 problem = reading.result().json()
-                assert (problem["type"], "ended it before its end" in problem["detail"]) == ("truncated", True), problem
+                assert (problem["type"], "closed it before the last block" in problem["detail"]) == (
+                    "truncated",
+                    True,
+                ), problem
             else:
                 job = a.post("/resources/lab/perform", content=written(body), headers=XML).headers["location"]
                 document = written(INTO + to_csv("c", "came", "csv"))

@@ -89,7 +89,7 @@ def test_a_stream_without_its_end_marker_is_truncated() -> None:
 
 
 def test_bytes_behind_the_end_are_refused() -> None:
-    with pytest.raises(DataError, match="follows the end"):
+    with pytest.raises(DataError, match="more bytes after the end"):
         ARROW.decode([document(mixed(20)), b"x"]).table()
 
 

@@ -119,7 +119,7 @@ def test_a_document_of_another_program() -> None:
 @pytest.mark.parametrize(
     ("document", "kind", "says"),
     [
-        ("<html/>", DataError, "no VOTable"),
+        ("<html/>", DataError, "not a VOTable"),
         ("<!DOCTYPE VOTABLE [<!ENTITY a 'b'>]><VOTABLE/>", DataError, "DTD"),
         ("<VOTABLE/>", DataError, "no TABLE"),
         (HEAD, TruncatedError, "cannot be read"),

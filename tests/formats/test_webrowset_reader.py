@@ -206,8 +206,8 @@ def test_an_error_says_its_row() -> None:
         (b"text 700<", b"a\x01b<", "In row 701: not well-formed"),
         (b"text 700<", b"&nbsp;<", "In row 701: not well-formed"),
         (b"text 700<", b"\xff<", "In row 701: not well-formed"),
-        (b"text 700<", b"a<null/><", "In row 701: a value that is NULL and has text"),
-        (b"text 700<", b"a<emptyString/><", "In row 701: a value that is empty and has text"),
+        (b"text 700<", b"a<null/><", "In row 701: a value is NULL and has text"),
+        (b"text 700<", b"a<emptyString/><", "In row 701: a value is empty and has text"),
         (b"text 700<", b"a<b/><", "In row 701: <b> may not stand in <columnValue>"),
         (b"<currentRow><columnValue>700<", b"junk<currentRow><columnValue>700<", "text outside a value: 'junk'"),
     ]

@@ -47,15 +47,15 @@ def test_a_tree_is_published_listed_and_deleted(known: Known) -> None:
 @pytest.mark.parametrize(
     ("entry", "status", "says"),
     [
-        ({"key": "no iri", "kind": "service", "name": "a"}, 400, "is no IRI"),
+        ({"key": "no iri", "kind": "service", "name": "a"}, 400, "is not an IRI"),
         ({"kind": "servce", "name": "a"}, 400, "Did you mean 'service'"),
         ({"kind": "service"}, 400, "needs a name"),
         ({"kind": "table", "name": "t"}, 400, "stands below a resource"),
         ({"kind": "table", "name": "t", "parent": "urn:missing"}, 404, "no entry 'urn:missing'"),
-        ({"kind": "service", "name": "a", "properties": {"a b": 1}}, 400, "no name of a property"),
-        ({"kind": "service", "name": "a", "properties": {"urn:dai:registry:owner": "r"}}, 400, "no name of a"),
-        ({"kind": "service", "name": "a", "properties": {"a": None}}, 400, "has a value that is none"),
-        ({"kind": "metadata", "parent": "urn:s:there"}, 400, "has a type and a value"),
+        ({"kind": "service", "name": "a", "properties": {"a b": 1}}, 400, "not the name of a property"),
+        ({"kind": "service", "name": "a", "properties": {"urn:dai:registry:owner": "r"}}, 400, "not the name of a"),
+        ({"kind": "service", "name": "a", "properties": {"a": None}}, 400, "has a value of a kind that is not allowed"),
+        ({"kind": "metadata", "parent": "urn:s:there"}, 400, "must have a type and a value"),
         ({"kind": "service", "name": "a" * 70_000}, 413, "bytes; 65,536 are allowed"),
         ({"kind": "service", "name": "a", "colour": 1}, 400, "entries"),
     ],
@@ -91,16 +91,16 @@ def test_metadata_of_third_parties_and_of_all_forms(known: Known) -> None:
     for value, says in (
         ("<> <urn:p", "is not Turtle"),
         ("<urn:s:a> <urn:p:is> 5 .", "is about <urn:s:a>"),
-        ("<> <urn:dai:registry:owner> 'alice' .", "which only the registry says"),
-        ("<> a <urn:dai:registry:Table> .", "which only the registry says"),
-        ("[] a <urn:dai:registry:Column> .", "which only the registry says"),
-        ("<> <http://purl.org/dc/terms/isPartOf> <urn:s:a> .", "which only the registry says"),
+        ("<> <urn:dai:registry:owner> 'alice' .", "which only the registry sets"),
+        ("<> a <urn:dai:registry:Table> .", "which only the registry sets"),
+        ("[] a <urn:dai:registry:Column> .", "which only the registry sets"),
+        ("<> <http://purl.org/dc/terms/isPartOf> <urn:s:a> .", "which only the registry sets"),
     ):
         answer = bob.post("/metadata", json={**said, "key": "urn:m:4", "form": "rdf", "value": value})
         assert answer.status_code == 400
         assert says in answer.json()["detail"]
     answer = bob.post("/metadata", json={**said, "type": "http://purl.org/dc/terms/isPartOf"})
-    assert "the registry itself says" in answer.json()["detail"]
+    assert "only the registry sets" in answer.json()["detail"]
 
 
 def test_bindings_are_found_by_the_tmodels_that_they_implement(known: Known) -> None:

@@ -212,7 +212,7 @@ def test_the_command_shows_what_fits_with_reasons(
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"url": "http://r"}, "need each other"),
+        ({"url": "http://r"}, "must both be set"),
         ({"url": "r", "address": "http://a"}, "no URL"),
         ({"url": "http://r", "address": "http://a", "publish": ["sky"]}, "no resource 'sky'"),
         ({"store": "no url"}, "is not a database URL"),

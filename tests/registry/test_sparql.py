@@ -82,11 +82,11 @@ def test_who_is_no_reader_gets_no_triple(known: Known) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "says"),
     [
-        ("select", 400, "no query in SPARQL"),
-        ("insert data { <urn:a> <urn:b> 1 }", 400, "no query in SPARQL"),
-        ("delete where { ?s ?p ?o }", 400, "no query in SPARQL"),
-        ("load <http://127.0.0.1:1/>", 400, "no query in SPARQL"),
-        ("clear all", 400, "no query in SPARQL"),
+        ("select", 400, "not a SPARQL 1.1 query"),
+        ("insert data { <urn:a> <urn:b> 1 }", 400, "not a SPARQL 1.1 query"),
+        ("delete where { ?s ?p ?o }", 400, "not a SPARQL 1.1 query"),
+        ("load <http://127.0.0.1:1/>", 400, "not a SPARQL 1.1 query"),
+        ("clear all", 400, "not a SPARQL 1.1 query"),
         ("select * { service <http://127.0.0.1/> { ?s ?p ?o } }", 400, "asks another service"),
         (SLOW, 422, "took more than 2 seconds"),
         (f"select * {{ {'?s ?p ?o . ' * 10_000} }}", 400, "100,000 are allowed"),

@@ -261,12 +261,16 @@ def test_a_refresh_that_fails_leaves_the_copy(
 def test_what_cannot_be_copied(service: Background, catalog: ReplicaClient, copying: Copying) -> None:
     here, original = f"{service.url}/resources/duckdb", str(at(service, "original"))
     cases: list[tuple[Callable[[], object], type[DaiError], str]] = [
-        (lambda: copying.copy("none", here), NotFoundError, "no table of the name 'none'"),
+        (lambda: copying.copy("none", here), NotFoundError, "no table with the name 'none'"),
         (lambda: copying.copy("people", f"{service.url}/resources/none"), NotFoundError, "no resource 'none'"),
-        (lambda: copying.copy("people", f"{service.url}/resources/original"), ConflictError, "There is a table"),
+        (
+            lambda: copying.copy("people", f"{service.url}/resources/original"),
+            ConflictError,
+            "There is already a table",
+        ),
         (lambda: copying.copy("people", here, source="http://h/resources/a#t"), NotFoundError, "has no table"),
         (lambda: copying.refresh("people", "http://h/resources/a#t"), NotFoundError, "has no copy"),
-        (lambda: copying.refresh("people", original), ConflictError, "not a copy but an original"),
+        (lambda: copying.refresh("people", original), ConflictError, "is an original, not a copy"),
     ]
     for ask, kind, said in cases:
         with pytest.raises(kind, match=said):
@@ -295,10 +299,10 @@ def test_the_commands(
     assert said.startswith(f"{target}: was the same already, {ROWS:,} rows")
     code, _, said = run("copy", "people", "--to", target.address, "--name", "theirs")
     assert code == 1
-    assert "There is a table 'theirs'" in said
+    assert "There is already a table 'theirs'" in said
     code, _, said = run("refresh", "people", str(at(service, "original")))
     assert code == 1
-    assert "not a copy but an original" in said
+    assert "is an original, not a copy" in said
     assert run("refresh", "none")[0] == 1
 
 

@@ -57,7 +57,7 @@ def form_of_follower(accept: str | None, feed: Feed) -> Form:
     if wanted is None:
         raise NotAcceptableError(
             f"A feed is followed as {MEDIA_TYPE}" + (f" or {EVENTS}." if texts else "."),
-            hint="GET …/blocks/N returns single blocks in other forms.",
+            hint="GET …/blocks/N returns single blocks in other formats.",
         )
     said = asked(accept) if accept is not None else None
     frames = said[0] if said is not None else Asked()
@@ -177,7 +177,7 @@ class Following(Response):
             dropped = blocks[-1].number < self._feed.first
             if not sending.done() and (dropped or looks * LOOK_SECONDS > PATIENCE):
                 sending.cancel()
-                raise TruncatedError("The feed does not keep this block any more.") if dropped else _stuck()
+                raise TruncatedError("The feed no longer keeps this block.") if dropped else _stuck()
         sending.result()
 
 

@@ -30,9 +30,9 @@ MOST_WAIT = 60
 MOST_BLOCKS = 1000
 MOST_LINGER = 60_000
 MOST_SIZE = 1 << 40
-_LINGER = "milliseconds to wait for more blocks once there is one; within the seconds to hold the answer"
-_SIZE = "bytes that the blocks have together at most; one alone may have more"
-_BEHIND = "blocks before this one that are still on their way to you: those before them alone are acknowledged"
+_LINGER = "milliseconds to wait for more blocks once there is one, within the time that the answer may be held"
+_SIZE = "the most bytes of all blocks of an answer together; a single block may have more"
+_BEHIND = "how many blocks before this one are still on their way to you; only the blocks before those are acknowledged"
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
 
 

@@ -148,7 +148,7 @@ class AccessMiddleware:
             access.error = error
         except asyncio.CancelledError:
             # only a server that stops does this, when the time of grace is over
-            access.error = BusyError("The service stops.", retry_after=10)
+            access.error = BusyError("The service is stopping.", retry_after=10)
             if not access.status:
                 await refuse(access.error)
         except Exception as error:
@@ -157,7 +157,7 @@ class AccessMiddleware:
                 raise
             if not isinstance(error, DaiError):
                 log.error("request failed", exc_info=error, extra={"id": access.id})
-                error = of_memory(error) or InternalError("The service failed; its log says more under this id.")
+                error = of_memory(error) or InternalError("The service failed; its log has the cause under this id.")
             await refuse(error)
         finally:
             self._note(scope, access)
@@ -166,7 +166,7 @@ class AccessMiddleware:
 
     async def _caller(self, scope: Scope, head: Head) -> Caller:
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
-            raise RequestError("The request has several Authorization headers; it needs one at most.")
+            raise RequestError("The request has several Authorization headers; it may have one.")
         return await self.identification.caller(head)
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:

@@ -21,7 +21,7 @@ class Problems:
     def keep(self, id: str, error: BaseException, rows: int, owner: str = "") -> None:
         """``rows`` came before it; ``owner``: who asked."""
         if not isinstance(error, DaiError):
-            error = InternalError("The service failed; its log says more under this id.")
+            error = InternalError("The service failed; its log has the cause under this id.")
         problem = {"detail": error.title, "rows": rows, **error.problem(id)}
         if "rows" not in error.extra:  # a response document has said it
             problem["detail"] = f"{problem['detail'][:DETAIL]} {rows:,} rows came before."

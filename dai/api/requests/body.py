@@ -73,7 +73,7 @@ class Body:
                 return await self._request.receive()
         except TimeoutError as error:
             raise SlowRequestError(
-                f"Of the body {size:,} bytes came in {seconds:g} seconds.", hint="Send it in smaller parts."
+                f"Only {size:,} bytes of the body arrived in {seconds:g} seconds.", hint="Send it in smaller parts."
             ) from error
 
     async def fields(self, model: type[M]) -> M:

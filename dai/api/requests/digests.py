@@ -21,7 +21,7 @@ def checked(receive: Receive, digests: Mapping[str, bytes]) -> Receive:
             return message
         body = message.get("body", b"")
         if body and not hashes:
-            raise UnauthenticatedError("This body is not signed.", hint="Sign it: Content-Digest.")
+            raise UnauthenticatedError("This body is not signed.", hint="Send a Content-Digest, and sign it.")
         for each in hashes.values():
             each.update(body)
         if not message.get("more_body"):

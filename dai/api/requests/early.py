@@ -30,7 +30,7 @@ class EarlyBodies:
         """BusyError where there is no room."""
         held = self.by_sender.get(sender, 0) + size
         if self.held + size > AT_ONCE * self.limit or held > FROM_ONE * self.limit:
-            raise BusyError("Too many documents are being identified at once.")
+            raise BusyError("The service is checking the signatures of too many documents at once.")
         self.held += size
         self.by_sender[sender] = held
 

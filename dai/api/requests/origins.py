@@ -39,7 +39,7 @@ def check_host(hosts: list[bytes], version: str, names: frozenset[str]) -> None:
 def _check_authority(authority: str, names: frozenset[str]) -> None:
     name = _name(authority)
     if name is None:
-        raise RequestError(f"The Host header {authority[:100]!r} is no host.")
+        raise RequestError(f"The Host header {authority[:100]!r} is not a host name.")
     if ANY in names or name in names or authority in names or name == "localhost" or name.endswith(".localhost"):
         return
     try:
@@ -47,7 +47,7 @@ def _check_authority(authority: str, names: frozenset[str]) -> None:
     except ValueError:
         raise DeniedError(
             f"This service is not known as {name[:100]!r}.",
-            hint=f'Who runs it can add the name to [service] in its configuration: hosts = ["{name[:100]}"].',
+            hint=f'Its operator can add the name to [service] in its configuration: hosts = ["{name[:100]}"].',
         ) from None
 
 
@@ -77,8 +77,8 @@ def check_page(headers: dict[bytes, bytes], names: frozenset[str], origins: froz
     whose = origin.decode("latin-1")[:100] if origin is not None else "another site"
     raise DeniedError(
         f"A page of {whose} may not change anything here.",
-        hint="Pages of this service may, and those of origins of [service] in its configuration. Behind a proxy, its "
-        "host must be in hosts.",
+        hint="Pages of this service may, and pages of the origins in [service] of its configuration. Behind a proxy, "
+        "the proxy's host must be in hosts.",
     )
 
 
@@ -92,9 +92,9 @@ def check_fetch(headers: dict[bytes, bytes], origins: frozenset[str]) -> None:
         return
     if ANY not in origins and headers.get(b"origin", b"").decode("latin-1") not in origins:
         raise DeniedError(
-            "A page of another site may not ask here.",
-            hint="Links to here are followed. Pages that are in origins of [service] in its configuration may fetch "
-            "with CORS, as fetch() does by itself.",
+            "A page of another site may not send requests here.",
+            hint="A link to this address works. Pages of the origins in [service] of the configuration may use fetch() "
+            "(CORS).",
         )
 
 

@@ -59,7 +59,9 @@ Text = Annotated[str, Field(min_length=1), AfterValidator(printable)]
 Unsaid = SkipJsonSchema[None]
 """The type of a parameter that may be left out has this beside its own."""
 FormatName = Annotated[Text, Field(json_schema_extra={"enum": list(FORMATS)}), AfterValidator(_format)]
-BlockSize = Annotated[int, Field(ge=1, le=MOST_ROWS, description="rows a block where nothing else is said"), WHOLE]
+BlockSize = Annotated[
+    int, Field(ge=1, le=MOST_ROWS, description="rows of a block, unless something else sets it"), WHOLE
+]
 
 
 def block_rows(blocksize: int | None, most: int) -> int | None:

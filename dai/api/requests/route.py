@@ -109,11 +109,11 @@ def _query(request: Request) -> dict[str, str]:
     try:
         listed = pairs(text)
     except ValueError as error:
-        raise ParameterError("The query part of the address cannot be read.") from error
+        raise ParameterError("The query string of the address cannot be read.") from error
     values: dict[str, str] = {}
     for name, value in listed:
         if name in values:
-            raise ParameterError(f"The parameter {name!r} is there twice.")
+            raise ParameterError(f"The parameter {name!r} is given twice.")
         values[name] = value
     return values
 

@@ -128,7 +128,9 @@ async def put_context(
         )
         return JSONAnswer(described(stored), 201 if new else 200, {"ETag": etag(stored)})
     if options.seconds is not None or options.parents is not None:
-        raise ParameterError("A document is replaced without 'seconds' and 'parents'.", hint="PUT …/lease renews it.")
+        raise ParameterError(
+            "A document cannot be replaced with 'seconds' or 'parents'.", hint="PUT …/lease renews it."
+        )
     versions = _versions(listed(request, "if-match"))
     replaced = service.contexts.replace(context, caller, versions, content, _type(request))
     stored = await asyncio.wrap_future(replaced)
@@ -223,14 +225,14 @@ async def _read(service: Service, read: Callable[..., T], *arguments: Any) -> T:
 def _type(request: Request) -> str:
     kind = content_type(request) or _OCTETS
     if len(kind) > 200 or not (kind.isascii() and kind.isprintable()):
-        raise ParameterError("The Content-Type is no media type.")
+        raise ParameterError("The Content-Type is not a media type.")
     return kind
 
 
 def _parents(text: str | None) -> list[str]:
     parents = [each.strip() for each in text.split(",")] if text else []
     if len(parents) > MOST_PARENTS or not all(map(SHA256.fullmatch, parents)):
-        raise ParameterError(f"'parents' are up to {MOST_PARENTS} ids of contexts, with commas between them.")
+        raise ParameterError(f"'parents' must be at most {MOST_PARENTS} ids of contexts, separated by commas.")
     return parents
 
 
@@ -238,7 +240,8 @@ def _versions(if_match: str | None) -> set[int] | None:
     """Those that If-Match names; None: any."""
     if if_match is None:
         raise PreconditionRequiredError(
-            "A document is replaced with If-Match, which says what is replaced.", hint="Send its ETag, or *."
+            "Replacing a document needs If-Match, which says what version it replaces.",
+            hint="Send If-Match with the ETag of that version, or *.",
         )
     if if_match.strip() == "*":
         return None

@@ -140,7 +140,7 @@ async def get_feed(service: TheService, caller: TheCaller, feed: Text) -> Respon
 async def delete_feed(service: TheService, caller: TheCaller, feed: Text) -> Response:
     open_feed = service.feeds.get(feed, caller)
     if not caller.sees(open_feed.owner):
-        raise DeniedError("A feed is ended by its owner.")
+        raise DeniedError("Only the owner of a feed can end it.")
     service.feeds.end(open_feed)
     return Response(status_code=204)
 
@@ -279,7 +279,7 @@ async def follow(
     assert number is not None
     open_feed.since(number, 1)
     if service.feeds.followers >= service.config.limits.followers:
-        raise BusyError("As many follow the feeds of this service as can.", retry_after=10)
+        raise BusyError("The feeds of this service have as many followers as they can have.", retry_after=10)
     return Following(access, open_feed, form, number)
 
 
@@ -288,5 +288,5 @@ def _form_of(static: bytes) -> str:
 
     form = format_of(static)
     if form.tail is None:
-        raise DataError(f"Blocks of {form.name} are not sent without their beginning.")
+        raise DataError(f"A feed cannot have blocks of the format {form.name}.")
     return form.media_type

@@ -272,12 +272,12 @@ async def post_phase(service: TheService, caller: TheCaller, job: Text, body: Th
         seen = resource.of(caller) if (known.owner or "") == caller.name else resource.by(known.database_user)
         if resource.callers is not None and seen.database_user != known.database_user:
             raise DeniedError(
-                "The job was made with other credentials than you send now, and its federation passes them on.",
+                "The job was made with other credentials than yours now, and its federation passes credentials on.",
                 hint="Send the document again.",
             )
         if resource.users is not None and seen.database_user != known.database_user:
             raise DeniedError(
-                f"Since the job was made the role map of the resource {resource.name!r} has another user for you.",
+                f"Since the job was made, the role map of the resource {resource.name!r} maps you to another user.",
                 hint="Send the document again.",
             )
         resource.check_document(perform.activities, caller)

@@ -103,7 +103,8 @@ PROBLEMS = (
 )
 TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
 ACCEPTED = {
-    "description": "Goes on as a job; the body says so: the job in JSON, or a response document with status PROCESSING",
+    "description": "The work goes on as a job, which the body describes: in JSON, or as a response document with "
+    "status PROCESSING",
     "content": {DOCUMENT: {}, JSON: {"schema": JobDescription.model_json_schema()}},
     "headers": {"Location": header("the job")},
 }
@@ -226,8 +227,8 @@ def _check_pulled(options: PerformOptions, perform: Perform) -> None:
     if others or perform.session is not None:
         said = f"parameter {others[0]!r}" if others else "session of the document"
         raise ConflictError(
-            f"The parameter 'pull' and the {said} do not go together.",
-            hint="Blocks of a stream in another session are pulled by GET /sessions/{session}/streams/{stream}/blocks.",
+            f"The parameter 'pull' cannot be used together with the {said}.",
+            hint="To pull blocks of a stream in another session, use GET /sessions/{session}/streams/{stream}/blocks.",
         )
 
 
@@ -259,7 +260,7 @@ def _chosen(options: PerformOptions, accept: str | None, perform: Perform) -> tu
         if chosen is None:
             hint = f"Possible: {', '.join(dict.fromkeys(offers))}."
             if len(alone) != 1:
-                hint += " One end point alone (?output=NAME) may have other forms."
+                hint += " A single end point (?output=NAME) can come in other formats."
             error = not_acceptable(accept, offers)
             raise NotAcceptableError(error.detail, hint=hint)
         form = tabular(chosen, None)
@@ -280,8 +281,10 @@ def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
         return False
     if output is not None:
         raise RequestError(
-            f"Nobody can reach the stream {streams[0]!r}: an end point alone does not say which session it is in.",
-            hint="POST /sessions makes one; send the document with ?session=ID. Or ask for the response document.",
+            f"Nobody could find the stream {streams[0]!r}: the answer with one end point alone does not name the "
+            "session.",
+            hint="Make a session (POST /sessions) and send the document with ?session=ID; or ask for the response "
+            "document.",
         )
     return True
 
@@ -302,7 +305,7 @@ def _chosen_session(service: Service, caller: Caller, options: Options, perform:
     wanted = perform.session if perform is not None else None
     if wanted is not None and wanted.id is not None:
         if named is not None and named != wanted.id:
-            raise ConflictError(f"The address names session {named!r}, the document {wanted.id!r}.")
+            raise ConflictError(f"The address names the session {named!r}, but the document names {wanted.id!r}.")
         return sessions.get(wanted.id, caller)
     if named is not None:
         return sessions.get(named, caller)

@@ -25,7 +25,7 @@ async def get_problem(service: TheService, request: Text, caller: TheCaller) -> 
     problem = await service.problem(request, caller)
     if problem is None:
         raise NotFoundError(
-            f"No answer to a request {request!r} broke off, or it is long ago.",
-            hint="It is the X-Request-ID of the answer.",
+            f"No answer with the X-Request-ID {request!r} broke off, or it was too long ago.",
+            hint="Give the X-Request-ID header of the answer that broke off.",
         )
     return answer(problem, PROBLEM)

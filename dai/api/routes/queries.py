@@ -93,11 +93,11 @@ def _values(sent: Any) -> Any:
     return sent
 
 
-_LIMIT = "rows at most; with more the answer is 422, unless truncate is true"
-_TRUNCATE = "gives the first rows where there are more than limit; the header Truncated then says true"
+_LIMIT = "the most rows; if there are more, the answer is 422, unless truncate is true"
+_TRUNCATE = "true: if there are more rows than limit, return the first of them, with the header Truncated: true"
 
 
-_NUMERIC = "what decimal numbers are: double, decimal, or text with all digits; without it as the database has them"
+_NUMERIC = "decimal numbers as double, decimal, or text with all digits; default: as the database has them"
 Numeric = Literal["double", "decimal", "text"]
 
 
@@ -199,7 +199,9 @@ async def get_query(request: Request, resource: NamedResource, asked: Annotated[
     try:
         parameters = orjson.loads(asked.parameters) if asked.parameters is not None else None
     except ValueError as error:
-        raise ParameterError(f"parameters is not JSON: {error}.", hint='parameters=[7,"a"] or {"id":7}.') from error
+        raise ParameterError(
+            f"'parameters' is not JSON: {error}.", hint='It looks like parameters=[7,"a"] or parameters={"id":7}.'
+        ) from error
     limits = {"limit": asked.limit, "truncate": asked.truncate, "numeric": asked.numeric}
     body = orjson.dumps({"sql": asked.sql, "parameters": parameters, **limits})
     statement = members(Statement, body)

@@ -50,7 +50,7 @@ PUSH_WAIT = 20
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Producer = Annotated[str, Field(min_length=1, max_length=100)]
 NOT_YET: dict[str, Any] = {
-    "description": "Nothing is there yet; ask again",
+    "description": "There is no block yet; ask again",
     "headers": {"Retry-After": header("seconds")},
 }
 
@@ -164,7 +164,7 @@ async def put_block(
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
-        raise GoneError("The request that read this stream has ended; nothing more can be pushed into it.") from error
+        raise GoneError("The request that read this stream has ended; no more blocks can be pushed into it.") from error
     return Response(status_code=204)
 
 
@@ -185,11 +185,11 @@ async def _pushed(
 def _full(all: Budget, full: Budget) -> DaiError:
     if full is all:
         return BusyError(
-            "The blocks of all sessions fill the room that the service has for them.", hint="Send the block again."
+            "The service has no more room for blocks: those of all sessions fill it.", hint="Send the block again."
         )
     return BackPressureError(
-        "Blocks that nobody has read yet fill the room that this session has for them.",
-        hint="Read its output streams, then send the block again; a stream that a document reads goes on.",
+        "This session has no more room for blocks: nobody has read those that it holds.",
+        hint="Read its output streams, then send the block again. A stream that a document reads can still be pushed.",
     )
 
 
@@ -207,9 +207,9 @@ async def delete_stream(
         mailbox = opened.find_input(stream)
         if options.producer is not None:
             mailbox.check_producer(options.producer)
-        mailbox.fail(TruncatedError("The producer of this stream ended it before its end."))
+        mailbox.fail(TruncatedError("The producer of this stream closed it before the last block."))
     else:
-        opened.find_output(stream).discard(GoneError("The reader of this stream wants no more of it."))
+        opened.find_output(stream).discard(GoneError("The reader of this stream has stopped reading."))
     return Response(status_code=204)
 
 

@@ -44,7 +44,9 @@ class Admission:
             else:
                 self._give_up(turn, small)
             if isinstance(error, TimeoutError):
-                raise BusyError(f"No request ended within {seconds:g} seconds.", retry_after=5) from error
+                raise BusyError(
+                    f"The service is busy: no request ended within {seconds:g} seconds.", retry_after=5
+                ) from error
             raise
 
     def _enter_or_wait(self, small: bool) -> asyncio.Future[None] | None:
@@ -63,7 +65,9 @@ class Admission:
 
     @staticmethod
     def _full(running: int, waiting: int) -> BusyError:
-        return BusyError(f"{running} requests run and {waiting} wait; no more are taken.", retry_after=1)
+        return BusyError(
+            f"The service is busy: {running} requests are running and {waiting} are waiting.", retry_after=1
+        )
 
     def _give_up(self, turn: asyncio.Future[None], small: bool) -> None:
         if turn in self._waiting[small]:

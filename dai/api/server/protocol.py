@@ -124,7 +124,7 @@ class _Protocol(HttpToolsProtocol):
             return
         if len(self.pipeline) >= MOST_WAITING:
             self._refused, self.cycle.keep_alive = True, False
-            raise BusyError("Too many requests wait on this connection.")  # the parser stops
+            raise BusyError("Too many requests are waiting on this connection.")  # the parser stops
         super().on_headers_complete()
         self.headers = []
 
@@ -309,7 +309,7 @@ class _WorkerProtocol(_Protocol):
         if self.parser.get_http_version() == "1.0":
             # the end of a connection is the end of its answers; a relay does not see which ends are broken ones
             raise RequestError(
-                "Another process of the service has this, and takes no request of HTTP/1.0 with TLS.",
+                "Another process of the service must answer this request, and cannot take one of HTTP/1.0 with TLS.",
                 hint="Use HTTP/1.1.",
             )
         near, far = socket.socketpair()
@@ -326,7 +326,9 @@ class _WorkerProtocol(_Protocol):
 
 
 def _busy() -> BusyError:
-    return BusyError("The process of the service that has this takes no request now.", retry_after=1)
+    return BusyError(
+        "The process of the service that must answer this request takes none at the moment.", retry_after=1
+    )
 
 
 def _ending(cycle: RequestResponseCycle, answer: Send) -> Send:

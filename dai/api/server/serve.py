@@ -185,17 +185,18 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     if not config.service.loopback and not config.identity.methods:
         if not config.identity.anonymous:
             raise ConfigurationError(
-                f"At {config.service.host} everybody who reaches the port could ask: callers are not identified.",
+                f"At {config.service.host} everybody who can reach the port could send requests: callers are not "
+                "identified.",
                 hint='Set methods = ["token"] in [identity], and make tokens with dai tokens create NAME; or '
                 "anonymous = true, if everybody may.",
             )
-        log.warning("everybody who reaches the port may ask", extra={"host": config.service.host})
+        log.warning("everybody who can reach the port may send requests", extra={"host": config.service.host})
     try:
         listening = _listen(config)
     except OSError as error:
         raise ConfigurationError(
-            f"{config.service.host} port {config.service.port} cannot be listened on: {error.strerror}.",
-            hint="Another program may use it; choose another with --port.",
+            f"The service cannot listen on {config.service.host} port {config.service.port}: {error.strerror}.",
+            hint="Another program may be using the port; choose another with --port.",
         ) from error
     host, port = listening.getsockname()[:2]
     url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"

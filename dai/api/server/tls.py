@@ -29,7 +29,8 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(
                 f"[service.tls]: the certificate and its key cannot be used: {error.strerror or error}.",
-                hint="certificate and key are PEM files, the key is that of the certificate and has no password.",
+                hint="certificate and key must be PEM files; the key must belong to the certificate and have no "
+                "password.",
             ) from error
 
     def _read(self) -> ssl.SSLContext:

@@ -49,8 +49,8 @@ class Connection:
     def autocommit(self, value: bool) -> None:
         if not value:
             raise errors.NotSupportedError(
-                "Each statement is a transaction of its own: there is no other way of a connection."
-                "\nStatements that belong together are one sqlBag of a perform document."
+                "autocommit cannot be switched off: each statement is a transaction of its own."
+                "\nPut statements that belong together into one sqlBag of a perform document."
             )
 
     def adbc(self) -> AdbcConnection:
@@ -108,5 +108,5 @@ class AdbcConnection(Connection):
     def adbc_get_objects(self, **_: Any) -> NoReturn:
         """What ``DataFrame.to_sql`` asks first."""
         raise errors.NotSupportedError(
-            "This connection reads. Write with to_sql(…, create_engine('dai://host:port/resource'))."
+            "This connection only reads. Write with to_sql(…, create_engine('dai://host:port/resource'))."
         )

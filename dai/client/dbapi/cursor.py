@@ -65,7 +65,7 @@ class Cursor:
         with translated():
             rows = [parameters_of(each) for each in seq_of_parameters]
             if not may_change(operation):
-                raise ProgrammingError("executemany is for statements that change something; a query is executed once.")
+                raise ProgrammingError("executemany is for statements that change data; run a query with execute.")
             self.rowcount = source.change(operation, rows, cancellation) if rows else 0
         return self
 
@@ -162,8 +162,8 @@ class Cursor:
         self._open()
         if self._rows is None:
             raise ProgrammingError(
-                "There is no result: the last statement changed something, if any, which cursor.rowcount counts. "
-                "Execute one that selects."
+                "There is no result: the last statement, if any, changed data; cursor.rowcount has the number of rows. "
+                "Execute a SELECT."
             )
         return self._rows
 

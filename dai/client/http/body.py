@@ -145,8 +145,8 @@ class Plain:
         except TimeoutError as error:
             self.close()
             raise UnreachableError(
-                f"The service sent nothing for too long, after about {self.received:,} bytes.",
-                hint="Long work belongs in a job: .submit(…); or connect with a longer read= (seconds).",
+                f"The service stopped sending after about {self.received:,} bytes.",
+                hint="Run long work as a job: .submit(…); or connect with a longer read= (seconds).",
             ) from error
         except (http.client.HTTPException, OSError, ValueError) as error:
             self.close()
@@ -251,7 +251,7 @@ class Body:
             if size > most:
                 self.close()
                 raise LimitError(
-                    f"The service answered with more than {most:,} bytes where few are expected.",
+                    f"The service answered with more than the {most:,} bytes expected here.",
                     hint="Is this the address of a data service?",
                 )
         return b"".join(pieces)
@@ -330,4 +330,4 @@ def _decoded(plain: Plain, encoding: str) -> Reading:
         reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
         return _Decompressing(plain, reader, (zstandard.ZstdError,))
     plain.close()
-    raise TruncatedError(f"The service answered in an encoding that nobody asked for: {encoding!r}.")
+    raise TruncatedError(f"The service answered with a Content-Encoding that was not asked for: {encoding!r}.")

@@ -51,7 +51,7 @@ def read_json(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            "What the address answers is no JSON that can be read.", hint="Is this the address of a data service?"
+            "The address answered with something that is not JSON.", hint="Is this the address of a data service?"
         ) from error
 
 

@@ -53,7 +53,7 @@ class DocumentSigner:
             self._method, self._sign = ECDSA, sign
         else:
             raise RequestError(
-                f"The key in {str(file)!r} cannot sign documents.", hint="Keys of P-256, P-384 and RSA can."
+                f"The key in {str(file)!r} cannot sign documents.", hint="Use a key of P-256, P-384 or RSA."
             )
 
     def signed(self, document: bytes, url: str) -> bytes:

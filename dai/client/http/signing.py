@@ -36,17 +36,17 @@ def private_key(file: str | Path) -> PrivateKey:
     try:
         key = load_pem_private_key(Path(file).read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise RequestError(f"{str(file)!r} is no file of a private key (PEM, without a passphrase).") from error
+        raise RequestError(f"{str(file)!r} is not a file with a private key (PEM, without a passphrase).") from error
     if isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey) or (
         isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.key_size in (256, 384)
     ):
         return key
-    raise RequestError(f"The key in {str(file)!r} is none of Ed25519, P-256, P-384 and RSA.")
+    raise RequestError(f"The key in {str(file)!r} is not of a supported kind: Ed25519, P-256, P-384, RSA.")
 
 
 def checked_id(id: str) -> str:
     if not _ID.fullmatch(id):
-        raise RequestError(f"{id!r} is no key id.", hint="It has letters, digits, '-', '_' and '.'.")
+        raise RequestError(f"{id!r} is not a key id.", hint="A key id consists of letters, digits, '-', '_' and '.'.")
     return id
 
 

@@ -98,7 +98,7 @@ class Options:
         except (OSError, ssl.SSLError) as error:
             raise RequestError(
                 f"ca, certificate or key cannot be used: {error.strerror or error}.",
-                hint="They are files in PEM; the key is that of the certificate.",
+                hint="They must be PEM files, and the key must belong to the certificate.",
             ) from error
         return context
 
@@ -219,7 +219,7 @@ class Transport:
         if (options.signing_key is None) != (options.key_id is None):
             raise RequestError("Signed requests need both signing_key and key_id.")
         if options.signs not in ("requests", "documents"):
-            raise RequestError(f"A key signs requests or documents, not {options.signs!r}.")
+            raise RequestError(f'signs must be "requests" or "documents", not {options.signs!r}.')
         if options.signs == "documents" and options.signing_key is None:
             raise RequestError("Signed documents need signing_key and key_id.")
         self._signer: Signer | None = None
@@ -443,8 +443,8 @@ class Transport:
     def _elsewhere(self, reply: Reply) -> DaiError:
         """Redirects are not followed: they could take credentials anywhere."""
         return RequestError(
-            f"{self.base} sends requests elsewhere (status {reply.status}), where this client does not follow.",
-            hint=f"Use the address to which it leads: {reply.headers.get('location', 'it names none')[:200]!r}.",
+            f"{self.base} redirects (status {reply.status}); this client does not follow redirects.",
+            hint=f"Use the address to which it redirects: {reply.headers.get('location', 'it names none')[:200]!r}.",
         )
 
     def _unreachable(self, error: Exception) -> DaiError:
@@ -452,19 +452,19 @@ class Transport:
         if isinstance(error, ssl.SSLError):
             return UnreachableError(
                 f"No secure connection to {base}: {error.reason or error}.",
-                hint="Does the service speak plain http://? Is its certificate known here? Another authority is "
-                "trusted with ca=FILE (commands: DAI_CA).",
+                hint="Does the service use plain http://? Is its certificate trusted here? ca=FILE trusts another "
+                "authority (commands: DAI_CA).",
             )
         if isinstance(error, socket.gaierror):
             return UnreachableError(f"There is no host {self._host!r} for {base}.", hint="Check the spelling.")
         if isinstance(error, TimeoutError):
             return UnreachableError(
                 f"{base} did not answer in time.",
-                hint="Long statements belong in a job: .submit(…); or connect with a longer read= (seconds).",
+                hint="Run long statements as a job: .submit(…); or connect with a longer read= (seconds).",
             )
         if isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.RemoteDisconnected):
             return UnreachableError(
-                f"What answers at {base} does not speak HTTP.", hint="Check the port; is TLS on (https://)?"
+                f"The server at {base} does not speak HTTP.", hint="Check the port. Does the service need https://?"
             )
         if isinstance(error, ConnectionRefusedError):
             said = "Check host and port."
@@ -480,7 +480,9 @@ class Transport:
 def _bearer(token: str) -> dict[str, str]:
     text = token.strip()  # of a file, with the end of its line
     if not text.isascii() or not text.isprintable():
-        raise RequestError("The token has characters that no token has.", hint="Give it as it was made, in one line.")
+        raise RequestError(
+            "The token has characters that a token cannot have.", hint="Give the token as it was printed, in one line."
+        )
     return {"Authorization": f"Bearer {text}"}
 
 
@@ -498,7 +500,7 @@ def _checked(url: str) -> SplitResult:
             else "For a database: dai serve URL, or dqp.connect(URL) without a service. " + _EXAMPLE,
         )
     if "@" in parts.netloc:
-        raise RequestError("An address has no user and no password: they would not be sent.", hint=_EXAMPLE)
+        raise RequestError("The address must not have a user or a password: they would not be sent.", hint=_EXAMPLE)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RequestError(f"{url!r} is not the address of a data service.", hint=_EXAMPLE)
     return parts

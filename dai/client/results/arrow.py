@@ -58,7 +58,7 @@ class _File:
 
     def _read(self, source: Reading, size: int) -> Any:
         if size < 0:
-            raise DataError("An Arrow stream is read message by message.")
+            raise DataError("An Arrow stream can only be read message by message.")
         if size <= _SMALL:
             array = bytearray(size)
             count = source.readinto(memoryview(array))
@@ -78,7 +78,7 @@ def read_stream(source: Reading) -> Stream:
         reader = pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
     except (pa.ArrowException, OSError) as error:
         file.ended()
-        raise DataError(f"This is no Arrow stream: {error}.") from error
+        raise DataError(f"This is not an Arrow stream: {error}.") from error
     return Stream(reader.schema, _batches(reader, file, source))
 
 

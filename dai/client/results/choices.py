@@ -11,6 +11,6 @@ def checked(numeric: str | None) -> str | None:
     """ParameterError for what is no choice."""
     if numeric is not None and numeric not in NUMERIC:
         raise ParameterError(
-            f"numeric={numeric!r} is not known.", hint=f"It is one of {', '.join(map(repr, NUMERIC))}."
+            f"numeric={numeric!r} is not possible.", hint=f"Give one of {', '.join(map(repr, NUMERIC))}."
         )
     return numeric

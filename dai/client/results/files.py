@@ -26,7 +26,7 @@ def meant(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | 
         form = suffixes().get(suffix)
     if form is None and (suffix or coding != IDENTITY):
         known = f"Known: {', '.join(suffixes())}; each with {' or '.join(CODINGS)} behind it, too"
-        raise NotAcceptableError(f"{name!r} does not say its format.", hint=f"{known}.")
+        raise NotAcceptableError(f"The name {name!r} does not tell the format.", hint=f"{known}.")
     return form, coding
 
 
@@ -35,7 +35,9 @@ def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) ->
     what stood at ``path`` stays."""
     folder = Path(path).parent
     if not folder.is_dir():
-        raise RequestError(f"There is no folder {str(folder)!r} to save {Path(path).name!r} in.", hint="Make it first.")
+        raise RequestError(
+            f"There is no folder {str(folder)!r} to save {Path(path).name!r} in.", hint="Create it first."
+        )
     if Path(path).is_dir():
         inside = os.path.join(path, "result.parquet")
         raise RequestError(f"{os.fspath(path)!r} is a folder.", hint=f"Name a file: save({inside!r}).")

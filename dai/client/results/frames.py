@@ -32,8 +32,9 @@ def to_pandas(read: Callable[[], pa.Table], exact: bool, **options: Any) -> Any:
         if "out of range" not in str(error):
             raise
         raise DataError(
-            f"A data frame of pandas cannot have a value of this result: {error}.",
-            hint="Dates are of the years 1 to 9999: .arrow() and .pl() give others; or cast them in the query.",
+            f"A pandas data frame cannot hold a value of this result: {error}.",
+            hint="pandas has dates of the years 1 to 9999 only: use .arrow() or .pl(), or cast the column in the "
+            "query.",
         ) from error
     frame.attrs.update({each.name: said for each in table.schema if (said := dict(Meaning.of(each.metadata).said))})
     return frame
@@ -46,8 +47,8 @@ def to_polars(read: Callable[[], pa.Table], exact: bool) -> Any:
     table = read()
     if twice := next((each for each in table.column_names if table.column_names.count(each) > 1), None):
         raise RequestError(
-            f"Two columns have the name {twice!r}, which a data frame of polars cannot have.",
-            hint="Name them apart in the SQL (select a.id, b.id as b_id …), or use .df() or .arrow().",
+            f"Two columns have the name {twice!r}, which a polars data frame cannot have.",
+            hint="Give them different names in the SQL (select a.id, b.id as b_id …), or use .df() or .arrow().",
         )
     return polars.from_arrow(_each(table, partial(_for_polars, exact)))
 

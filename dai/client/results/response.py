@@ -220,7 +220,7 @@ class Response:
         except expat.ExpatError as error:
             self.close()
             if error.code == expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] or not piece:
-                raise TruncatedError("The response document broke off; what arrived is not the whole.") from error
+                raise TruncatedError("The response document broke off; only a part of it arrived.") from error
             raise DataError(f"The response is not well-formed: {error}.") from error
         except BaseException:
             self.close()
@@ -309,7 +309,7 @@ class Response:
         elif self._open is not None and self._error is None:
             if self._depth == 1:
                 if self._rest and self._open._part.error is None:
-                    raise DataError(f"The binary data of {self._open.name!r} is not whole.")
+                    raise DataError(f"The binary data of {self._open.name!r} is incomplete.")
                 self._open._part.complete = True
                 self._open, self._rest = None, b""
             else:
@@ -321,7 +321,7 @@ def _local(name: str) -> str:
 
 
 def _refused(*_: object) -> None:
-    raise DataError("The response holds a document type declaration, which no response of a data service has.")
+    raise DataError("The response holds a document type declaration, which a response of a data service never has.")
 
 
 def _parser(response: Response) -> Any:

@@ -137,7 +137,7 @@ class Result(Tabular):
     def chunks(self) -> Iterator[bytes]:
         """The bytes in the form they were asked for, in pieces as they arrive."""
         if self._stream is not None:
-            raise RequestError("This result is already being read as tuples.", hint="Ask for it again to get bytes.")
+            raise RequestError("This result is already being read as rows.", hint="Run the query again to get bytes.")
         self._take()
         try:
             while piece := self._source.read1():
@@ -202,8 +202,8 @@ class Result(Tabular):
     def _take(self) -> None:
         if self._taken or self._closed:
             raise RequestError(
-                "This result has been read or closed: it streams past once.",
-                hint="Use .arrow() to keep a table, or ask again.",
+                "This result was read or closed already: it can be read only once.",
+                hint="Keep a table with .arrow(), or run the query again.",
             )
         self._taken = True
 

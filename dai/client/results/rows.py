@@ -136,6 +136,6 @@ def _values(column: pa.Array, field: pa.Field, numeric: bool) -> list[Any]:
     except (OverflowError, ValueError, pa.ArrowException) as error:
         raise DataError(
             f"Column {field.name!r} has a value that Python's types cannot hold: {error}.",
-            hint="fetch_arrow_table() gives it; a cast in the query makes it a text.",
+            hint="Use fetch_arrow_table(), or cast the column to text in the query.",
             column=field.name,
         ) from error

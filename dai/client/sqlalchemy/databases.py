@@ -131,7 +131,7 @@ def class_for(dialect: str, product: str) -> type[Any]:
         name = "mariadb"
     if name not in DIALECTS:
         raise exc.ArgumentError(
-            f"There is no dialect for {dialect or 'a resource without SQL'}: {', '.join(DIALECTS)}."
+            f"There is no dialect for {dialect or 'a resource without SQL'}. There are {', '.join(DIALECTS)}."
         )
     of_database: type[Any] = DIALECTS[name]
     return of_database

@@ -111,7 +111,7 @@ class Reflection:
         return []
 
     def get_view_definition(self, connection: Any, view_name: str, schema: str | None = None, **kw: Any) -> str:
-        raise NotImplementedError("The service does not say how a view is defined.")
+        raise NotImplementedError("The service does not tell the definition of a view.")
 
     def get_columns(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> list[Any]:
         described = self._described(connection, table_name, schema, **kw)
@@ -178,7 +178,7 @@ class Reflection:
         return {"text": described["comment"]}
 
     def get_table_options(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> Any:
-        raise NotImplementedError("The service does not say the options of tables.")
+        raise NotImplementedError("The service does not tell the options of tables.")
 
 
 def _index_of(described: Described, columns: list[str]) -> Any:

@@ -46,8 +46,8 @@ def options(url: URL) -> dict[str, Any]:
             known = ", ".join((*_TEXTS, *_NUMBERS, "dialect"))
             if name == "token":
                 raise exc.ArgumentError(
-                    "The URL has a token in the open, which would be printed with it. Set DAI_TOKEN or have a profile; "
-                    "or write it as a password, which SQLAlchemy hides: dai://:TOKEN@host:8080/NAME."
+                    "The URL has a token that would be printed with it. Set DAI_TOKEN, or use a profile; "
+                    "or write the token as a password, which SQLAlchemy hides: dai://:TOKEN@host:8080/NAME."
                 )
             raise exc.ArgumentError(f"The URL has the option {name!r}. Known are: {known}.")
     return said
@@ -63,8 +63,8 @@ class Result(CursorResult[Any]):
         """What pandas asks first of a statement that it takes for a query."""
         if not self.returns_rows:
             raise exc.ResourceClosedError(
-                "The statement returns no rows: it changed some, and that stands. "
-                "What changes something is connection.execute(…) of an engine, or resource.execute(…)."
+                "The statement returns no rows: it changed data, and the change was committed. "
+                "For such statements use connection.execute(…) of an engine, or resource.execute(…)."
             )
         return super().keys()
 
@@ -147,7 +147,7 @@ class Served(Reflection):
         """OperationalError where the service does not know it: the SQL depends on it."""
         product = _source(connection).product
         if not product:
-            raise dbapi.OperationalError("The service does not reach its database. Try again when it answers.")
+            raise dbapi.OperationalError("The service cannot reach its database. Try again when the database answers.")
         return tuple(map(int, re.findall(r"\d+", product.split(" ")[-1]))) or (0,)
 
     # --- transactions: each statement is one ---
@@ -184,14 +184,16 @@ class Served(Reflection):
         raise exc.InvalidRequestError("There are no savepoints: each statement is a transaction of its own.")
 
     def do_begin_twophase(self, connection: Any, xid: Any) -> None:
-        raise exc.InvalidRequestError("There are no transactions of two phases: each statement is one of its own.")
+        raise exc.InvalidRequestError(
+            "There are no two-phase transactions: each statement is a transaction of its own."
+        )
 
     # --- statements ---
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
         if getattr(getattr(context, "compiled", None), "effective_returning", None):
             raise dbapi.NotSupportedError(
-                "RETURNING is not supported: a statement that changes something hands no rows on. Select them."
+                "RETURNING is not supported: a statement that changes data returns no rows. Read them with a SELECT."
             )
         if (identity := self._identity(context)) is not None:
             cursor.insert(statement, parameters or (), identity)

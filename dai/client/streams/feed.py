@@ -80,7 +80,7 @@ class Feed:
     def _framed(self, block: Any) -> bytes:
         """The first as a whole document, so that the feed learns its context."""
         if self._next and block.head and block.static != self._static:
-            raise ConflictError("These tuples have another schema than those before.")
+            raise ConflictError("These rows have another schema than those before.")
         self._static = block.static or self._static
         number, context, whole = self._next, frames.context_of(self._static), not self._next
         compressed = self.transport.compresses and not whole

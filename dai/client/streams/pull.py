@@ -135,7 +135,7 @@ class Pull(Pieces):
             if piece and flow.end is None:
                 return
             if flow.end is not None and flow.reply.body.read1():
-                raise DataError("Bytes came behind the end of an answer.")
+                raise DataError("There are bytes after the end of an answer.")
             flow.check(self.next)
         except (TruncatedError, UnreachableError) as lost:
             self._again(lost)
@@ -322,7 +322,7 @@ class _Flow:
         counted = self.reply.headers.get("x-dai-blocks", "")
         behind = self.first + int(counted) if counted.isdigit() else self.end.number if self.end is not None else None
         if behind != next:
-            raise TruncatedError(f"The answer ends before block {next}, and does not say so.")
+            raise TruncatedError(f"The answer broke off before block {next}.")
 
 
 def _closed(ahead: Future[Reply]) -> None:

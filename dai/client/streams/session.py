@@ -173,7 +173,7 @@ class Session:
         taken = next((each["next"] - each["blocks"] for each in streams if each["name"] == stream), 0)
         if taken:
             detail = f"The reader of the stream {stream!r} made no room for {patience:g} seconds, after {taken} blocks."
-            return BackPressureError(detail, hint=hint + " A slow reader needs a longer patience= (seconds).")
+            return BackPressureError(detail, hint=hint + " For a slow reader set a longer patience= (seconds).")
         detail = f"Nobody reads the stream {stream!r} of this session; is there an inputStream of that name?"
         return BackPressureError(detail, hint=hint)
 
@@ -226,7 +226,7 @@ def blocks_of(batches: Any, format: str, blocksize: int | None) -> Iterator[byte
             return
         stream = Stream(first.schema, chain([first], iterator))
     else:
-        raise DataError(f"Blocks are record batches or bytes, not {type(batches).__name__}.")
+        raise DataError(f"Blocks must be record batches or bytes, not {type(batches).__name__}.")
     with stream:
         yield from format_named(format).encode(stream, blocksize)
 
@@ -234,5 +234,5 @@ def blocks_of(batches: Any, format: str, blocksize: int | None) -> Iterator[byte
 def _raw(blocks: Iterable[Any]) -> Iterator[bytes]:
     for each in blocks:
         if not isinstance(each, bytes | bytearray | memoryview):
-            raise DataError(f"Blocks are record batches or bytes, not {type(each).__name__}.")
+            raise DataError(f"Blocks must be record batches or bytes, not {type(each).__name__}.")
         yield bytes(each)

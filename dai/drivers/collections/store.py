@@ -255,7 +255,7 @@ class Transaction:
         parent, path = self.collection(path, lock=True), path.strip("/")
         inner = f"{path}/{_checked(name)}" if path else _checked(name)
         if self._connection.execute(sa.select(_collections.c.id).where(_collections.c.path == inner)).first():
-            raise ConflictError(f"There is a collection {inner!r} already.")
+            raise ConflictError(f"There is already a collection {inner!r}.")
         self._connection.execute(_collections.insert().values(parent=parent, path=inner))
 
     def remove_collection(self, path: str, name: str) -> None:
@@ -352,7 +352,7 @@ def _checked(name: str) -> str:
     """A name of a collection or a document: one part of a path."""
     if not name or len(name) > _MOST_NAME or name in (".", "..") or "/" in name or not name.isprintable():
         raise ParameterError(
-            f"{name[:_MOST_NAME]!r} is no name of a collection or a document.",
+            f"{name[:_MOST_NAME]!r} is not a name for a collection or a document.",
             hint=f"A name has up to {_MOST_NAME} printable characters and no '/'.",
         )
     return name

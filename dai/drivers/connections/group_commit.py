@@ -39,7 +39,7 @@ class GroupCommit(Generic[C]):
         answer: Future[T] = Future()
         with self._changed:
             if self._closed:
-                raise ClosedError("The service stops.")
+                raise ClosedError("The service is stopping.")
             self._waiting.append((change, answer))
             self._changed.notify()
         return answer

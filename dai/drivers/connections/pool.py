@@ -270,8 +270,9 @@ class Pool(Generic[C]):
         if not came:
             most = limit.size if limit.within is None or limit.full else limit.within.size
             raise BusyError(
-                f"All {most} connections to this database are in use and none came free in {wait:g} seconds.",
-                hint="Try again later, or ask for the connection limit of this resource to be raised.",
+                f"All {most} connections to this database are in use, and none became free in {wait:g} seconds.",
+                hint="Try again later, or ask the operator of the service to raise the connection limit of this "
+                "resource (pool_size).",
             )
         if limit.closed:
             raise DatabaseUnavailableError("The connection pool is closed.")

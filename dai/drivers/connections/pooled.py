@@ -87,7 +87,9 @@ class PooledDriver(Driver, Generic[C]):
             # After any other failure the connection is thrown away.
             known = isinstance(error, StatementError | ParameterError | DataError) and not cancellation.cancelled
             if known and not forgotten(connection):
-                raise DatabaseUnavailableError("The connection is in a state that nobody knows.") from error
+                raise DatabaseUnavailableError(
+                    "The state of the connection to the database is unknown; the connection was closed."
+                ) from error
             raise
 
     def _abandon(self, connection: C, cancellation: Cancellation) -> None:

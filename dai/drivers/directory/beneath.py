@@ -99,7 +99,7 @@ class Beneath:
         """The bytes of the copy; ``target`` must not be there."""
         with self.reading(name) as file, self.replacing(target, new=True) as (old, writer):
             if old is not None:
-                raise ConflictError(f"{target!r} is there already.")
+                raise ConflictError(f"{target!r} already exists.")
             for block in blocks(file):
                 cancellation.check()
                 writer.write(block)
@@ -115,7 +115,7 @@ class Beneath:
             else:
                 with suppress(FileNotFoundError):
                     os.stat(new, dir_fd=other, follow_symlinks=False)
-                    raise ConflictError(f"{target!r} is there already.")
+                    raise ConflictError(f"{target!r} already exists.")
                 os.rename(last, new, src_dir_fd=directory, dst_dir_fd=other)
 
     def delete(self, name: str) -> None:
@@ -180,10 +180,10 @@ def blocks(file: int, start: int = 0, length: int | None = None) -> Iterator[byt
 
 def _parts(name: str) -> list[str]:
     if "\0" in name:
-        raise ParameterError("The name of a file holds a NUL.")
+        raise ParameterError("The name of a file has a NUL character.")
     if name.startswith("/"):
         raise DeniedError(
-            f"{_shown(name)} is an absolute name.", hint="Names count from the directory of the resource."
+            f"{_shown(name)} is an absolute path.", hint="Paths are relative to the directory of the resource."
         )
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
@@ -191,7 +191,9 @@ def _parts(name: str) -> list[str]:
     if not parts:
         raise ParameterError("The name of a file is empty.")
     if any(map(_PART.fullmatch, parts)):
-        raise DeniedError(f"{_shown(name)} is a name for what this service is writing.", hint="Use another name.")
+        raise DeniedError(
+            f"{_shown(name)} is a name that this service uses for files that it is writing.", hint="Use another name."
+        )
     return parts
 
 
@@ -268,16 +270,16 @@ def _translated(name: str) -> Iterator[None]:
     except (FileNotFoundError, UnicodeEncodeError) as error:
         raise NotFoundError(f"There is no file or directory {shown}.") from error
     except (FileExistsError, IsADirectoryError) as error:
-        raise ConflictError(f"{shown} is there already.") from error
+        raise ConflictError(f"{shown} already exists.") from error
     except BlockingIOError as error:
-        raise ConflictError(f"{shown} is being changed by somebody else.", hint="Try again.") from error
+        raise ConflictError(f"{shown} is being changed by another request.", hint="Try again.") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise DeniedError(f"A part of {shown} is not a directory, or a symbolic link.") from error
         if error.errno == errno.ENAMETOOLONG:
-            raise ParameterError(f"{shown} is too long for a name.") from error
+            raise ParameterError(f"{shown} is too long for a file name.") from error
         if error.errno == errno.ENOTEMPTY:
             raise ConflictError(f"{shown} is not empty.") from error
         if error.errno in _FULL:
-            raise LimitError("There is no room on the disk of this directory.") from error
-        raise DeniedError(f"The service may not do this with {shown}.") from error
+            raise LimitError("The disk of this directory is full.") from error
+        raise DeniedError(f"The operating system does not let the service do this with {shown}.") from error

@@ -202,7 +202,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         with contextlib.suppress(OSError), open(self._path, "rb") as file:
             if file.read(16) == b"SQLite format 3\0":
                 raise DatabaseUnavailableError(
-                    "The file is no DuckDB database.", hint="It is one of SQLite: write sqlite:///…"
+                    "The file is not a DuckDB database.", hint="It is a SQLite database: write sqlite:///…"
                 )
 
     def _session(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> _Session:
@@ -247,7 +247,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             statements = connection.extract_statements(bound.sql)
             if len(statements) != 1 or kind_of(statements[0]) not in _QUERIES:
                 raise NotAQueryError(
-                    "This is not one single query: nothing was run.",
+                    "This is not a single query; nothing was run.",
                     sql=sql,
                     hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
                 )
@@ -355,12 +355,16 @@ def _check_names(sql: str, telling: frozenset[str]) -> None:
     for kind, start, end in tokens(sql, SYNTAX):
         text = sql[start:end]
         if called and text == "(":
-            raise StatementError(f"The function {called} is not allowed: it runs a text.", sql=sql, position=start + 1)
+            raise StatementError(
+                f"The function {called} is not allowed: it runs SQL from a text.", sql=sql, position=start + 1
+            )
         if kind == "comment":
             continue
         name = text.strip('"`').casefold() if kind in ("word", "name") else ""
         if name in telling:
-            raise StatementError(f"{name} is not allowed: it tells of the service.", sql=sql, position=start + 1)
+            raise StatementError(
+                f"{name} is not allowed: it gives information about the service.", sql=sql, position=start + 1
+            )
         called = name if name in _BUILDING else ""
 
 
@@ -391,7 +395,7 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch
             column = of_huge(column, wanted.type)
             if isinstance(column, int):
                 raise DataError(
-                    f"Column {wanted.name!r}, row {row + column}: a number of 39 digits behind rows of shorter ones.",
+                    f"Column {wanted.name!r}, row {row + column}: a number of 39 digits after rows with shorter ones.",
                     hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
                     column=wanted.name,
                     row=row + column,

@@ -52,7 +52,7 @@ def translated(
     except (duckdb.Error, OSError, MemoryError, pa.ArrowException) as error:
         _raise(error, sql, bound, connection)
     except (OverflowError, UnicodeEncodeError) as error:
-        raise ParameterError("A parameter does not fit any type of DuckDB.") from error
+        raise ParameterError("A parameter does not fit any DuckDB type.") from error
 
 
 def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: DuckDBPyConnection | None) -> NoReturn:
@@ -65,18 +65,18 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: D
     if damaged or unusable or text.startswith(("IO Error", "FATAL Error")):
         if "Could not set lock" in text:
             raise DatabaseUnavailableError(
-                "The DuckDB database is open in another process: one at a time may have it.",
-                hint="Ask that process, such as a data service, or end it.",
+                "The DuckDB database is open in another process; only one process at a time can open it.",
+                hint="If that process is a data service, send the query to it; else end it.",
             ) from error
-        hint = "Name a file of DuckDB." if "not a valid DuckDB database" in text else None
+        hint = "Name a DuckDB file." if "not a valid DuckDB database" in text else None
         raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.", hint=hint) from error
     if (refused := of_memory(error)) is not None:
         raise refused from error
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text or "bad allocation" in text:
         raise LimitError(
-            "This query needs more memory and temporary disk space than DuckDB may have.",
-            hint="Sort, join or group fewer rows or columns, make shorter texts and lists, or ask who runs the service "
-            "for more (memory_bytes).",
+            "This query needs more memory and temporary disk space than DuckDB may use.",
+            hint="Sort, join or group fewer rows or columns, make shorter texts and lists, or ask the operator of the "
+            "service for more (memory_bytes).",
         ) from error
     if isinstance(error, duckdb.PermissionException):
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
@@ -120,7 +120,7 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: D
 def _known(table: str, connection: DuckDBPyConnection) -> str | None:
     with contextlib.suppress(duckdb.Error), connection.cursor() as cursor:
         known = [str(name) for (name,) in cursor.execute(_TABLES).fetchall()]
-        return nearest(table, known) if known else "The database has no table."
+        return nearest(table, known) if known else "The database has no tables."
     return None
 
 

@@ -140,7 +140,7 @@ class Files(DuckDB):
         if words[:1] == ["explain"]:
             options = takewhile(")".__ne__, words[1:]) if words[1:2] == ["("] else words[1:2]
             if {"analyze", "analyse"} & {each.strip('"') for each in options}:
-                raise StatementError("EXPLAIN ANALYZE is not allowed: it tells the paths of files.", sql=query)
+                raise StatementError("EXPLAIN ANALYZE is not allowed: it shows the paths of files.", sql=query)
 
     # --- the views ---
 
@@ -221,7 +221,7 @@ class Files(DuckDB):
             raise DatabaseUnavailableError(f"There are no files for the table {table!r}.", hint=_LINKS)
         forms = {each[1] for each in own}
         if len(forms) > 1:
-            raise DataError(f"The files of the table {table!r} are of several forms: {', '.join(sorted(forms))}.")
+            raise DataError(f"The files of the table {table!r} are of several formats: {', '.join(sorted(forms))}.")
         files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
         hive = str(any("=" in Path(each).parent.name for each in files)).lower()
         return files, _READERS[min(forms)].format(_listed(files), hive=hive)
@@ -255,7 +255,7 @@ class Files(DuckDB):
                         for batch in batches:
                             writer.write_batch(batch)
             except (OSError, pa.ArrowException) as error:
-                raise DataError(f"{Path(path).name} is no Arrow file, or it is damaged.") from error
+                raise DataError(f"{Path(path).name} is not an Arrow file, or it is damaged.") from error
             self._parquet[key] = copy
         return self._parquet[key]
 
@@ -392,6 +392,6 @@ def _said(failure: DaiError) -> str:
 
 def _refuse() -> NoReturn:
     raise NotAQueryError(
-        "Tables of files are read-only: the service changes no files.",
-        hint="Change the files where they are; the service sees that after a second.",
+        "Tables that are files are read-only: the service changes no files.",
+        hint="Change the files themselves; the service sees the change after a second.",
     )

@@ -37,7 +37,7 @@ class StreamInput:
         with self._lock:
             try:
                 if not self._open:
-                    raise ClosedError("Nobody wants these rows any more.")
+                    raise ClosedError("The reader of these rows has stopped.")
                 if self._reader not in (None, reader):
                     raise InternalError("An input is read twice.")
                 self._reader = reader

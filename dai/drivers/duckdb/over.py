@@ -160,11 +160,11 @@ def _raise(error: Exception) -> NoReturn:
     message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
     if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) or "Out of Memory Error" in text:
         raise LimitError(
-            "These tuples need more memory and temporary disk space than there is.",
+            "These rows need more memory and temporary disk space than there is.",
             hint="Let the database sort, join or group them, or select fewer rows or columns.",
         ) from error
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-        raise InternalError("DuckDB failed at these tuples.") from error
+        raise InternalError("DuckDB failed on these rows.") from error
     if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
-        raise ParameterError(f"The expression does not fit these tuples: {message}") from error
+        raise ParameterError(f"The expression cannot be computed over these rows: {message}") from error
     raise DataError(message) from error

@@ -204,7 +204,9 @@ class AnyDatabase(PooledDriver[sa.Connection]):
                 connection.info["dai_thread"] = int(thread())  # later it would wait for the statement to end
             return connection
         except (exc.SQLAlchemyError, OSError) as error:
-            raise DatabaseUnavailableError("The database cannot be reached, or refuses our credentials.") from error
+            raise DatabaseUnavailableError(
+                "The database cannot be reached, or refuses the credentials in its URL."
+            ) from error
 
     def _alive(self, connection: sa.Connection) -> bool:
         connection.execute(sa.select(1)).all()

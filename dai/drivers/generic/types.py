@@ -148,7 +148,7 @@ def sql_type(field: pa.Field) -> sa.types.TypeEngine[Any]:
     column_type = next((candidate for fits, candidate in _SQL if fits(type)), None)
     if column_type is None:
         raise DataError(
-            f"The column {field.name!r} is a {type}, for which there is no type that every database has.",
+            f"The column {field.name!r} is a {type}, for which there is no type in every database.",
             hint="Cast it to text in the query that gives it.",
             column=field.name,
         )

@@ -170,7 +170,8 @@ class MariaDB(Server):
         )
         if any(row["name"] == table and row["able"] != "YES" for row in rows):
             raise DataError(
-                f"The table {table!r} is kept by an engine without transactions: rows cannot be all or none.",
+                f"The table {table!r} has an engine without transactions, so a load that fails could leave some of "
+                "its rows.",
                 hint="Load it with transactional=false, or ALTER TABLE … ENGINE=InnoDB.",
             )
 

@@ -22,9 +22,9 @@ from dai.errors import (
 INTERRUPTED = 1317
 LOST = {1053, 1080, 1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055}
 _REFUSED = {
-    1044: "The user may not open the database of that name.",
-    1045: "The database refused the user name or the password.",
-    1049: "The database of that name does not exist.",
+    1044: "The user of the URL may not use the database of the URL.",
+    1045: "The database refused the user name or the password of the URL.",
+    1049: "The database of the URL does not exist.",
 }
 _ASK = "Try again later; its operator can see why in the database's own log."
 _BUSY = {1040, 1203, 1226, 1205}
@@ -55,14 +55,16 @@ def error_of(
     if code == INTERRUPTED:
         return CancelledError("The statement was stopped in the database.")
     if code == 1213:
-        return ConflictError("Two transactions waited for each other; this one was rolled back.", hint="Try again.")
+        return ConflictError(
+            "Two transactions waited for each other (a deadlock); this one was rolled back.", hint="Try again."
+        )
     if code in (1969, 3024):
         return LimitError("The database stopped the statement: it took too long.")
     text = _without_names(message)
     if code == 1305:
         return NotFoundError(f"{text}.", hint=meant(code, message) if meant is not None else None)
     if code == _READ_ONLY:
-        text = "The statement would change something, and stands where only queries may"
+        text = "The statement would change data, and only queries are allowed here"
     position = _position(code, message, sql, bound) if sql is not None else None
     hint = meant(code, message) if meant is not None and code in (1051, 1054, 1146) else None
     return StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint)

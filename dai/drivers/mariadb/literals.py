@@ -33,7 +33,7 @@ def literal(value: Any, at: int) -> str:
             return "1" if value else "0"
         case int():
             if len(str(abs(value))) > _MOST_DIGITS:
-                raise ParameterError(f"Parameter {at}: the database's numbers have {_MOST_DIGITS} digits.")
+                raise ParameterError(f"Parameter {at}: numbers in the database have at most {_MOST_DIGITS} digits.")
             return str(value)
         case float():
             if not math.isfinite(value):
@@ -42,13 +42,15 @@ def literal(value: Any, at: int) -> str:
         case Decimal():
             text = f"{value:f}" if value.is_finite() else ""
             if not text or sum(map(str.isdigit, text)) > _MOST_DIGITS:
-                raise ParameterError(f"Parameter {at}: {value} is not a number of {_MOST_DIGITS} digits.")
+                raise ParameterError(f"Parameter {at}: {value} is not a number of at most {_MOST_DIGITS} digits.")
             return text
         case str():
             try:
                 return f"_utf8mb4 X'{value.encode().hex()}'"
             except UnicodeEncodeError as error:
-                raise ParameterError(f"Parameter {at}: the text holds a lone surrogate.") from error
+                raise ParameterError(
+                    f"Parameter {at}: the text has half a surrogate pair, which is not Unicode."
+                ) from error
         case bytes() | bytearray() | memoryview():
             return f"X'{bytes(value).hex()}'"
         case datetime.datetime():

@@ -47,8 +47,8 @@ def settings(tables: Tables, most: int) -> Iterator[str]:
         statement = f"SET {variable} = _utf8mb4 X'{_json(table).hex()}'"
         if len(statement) > most:
             raise LimitError(
-                f"The table {name!r} is larger than what the database takes at once.",
-                hint="Its setting max_allowed_packet says how much that is.",
+                f"The table {name!r} is larger than the database takes in one statement.",
+                hint="Its setting max_allowed_packet is the limit.",
             )
         yield statement
 

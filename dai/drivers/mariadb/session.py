@@ -240,4 +240,4 @@ def encoded(sql: str) -> bytes:
     try:
         return sql.encode()
     except UnicodeEncodeError as error:
-        raise StatementError("The statement holds a lone surrogate, which is not text.") from error
+        raise StatementError("The statement has half a surrogate pair, which is not Unicode.") from error

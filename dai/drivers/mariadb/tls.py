@@ -29,8 +29,8 @@ def options_of(url: URL) -> dict[str, Any]:
         )
     if authority and mode and mode not in _ENCRYPTED:
         raise ConfigurationError(
-            f"The URL of the MariaDB database names an ssl_ca, but its ssl_mode {mode} asks for no TLS.",
-            hint="Say ssl_mode=VERIFY_CA, or leave one of the two out.",
+            f"The URL of the MariaDB database has an ssl_ca, but its ssl_mode {mode} does not use TLS.",
+            hint="Set ssl_mode=VERIFY_CA, or leave one of the two out.",
         )
     if authority and not mode.startswith("VERIFY"):
         mode = "VERIFY_CA"  # libmariadb 3.4 looks at no certificate unless it is told to
@@ -44,7 +44,7 @@ def check(raw: Any, options: dict[str, Any]) -> None:
         raw.close()
         raise DatabaseUnavailableError(
             "The database offers no encrypted connection, which its URL asks for.",
-            hint="Switch TLS on in the database, or take ssl_mode and ssl_ca out of the URL.",
+            hint="Turn on TLS in the database, or take ssl_mode and ssl_ca out of the URL.",
         )
 
 
@@ -52,5 +52,5 @@ def refused() -> DatabaseUnavailableError:
     """What INSECURE means for a new connection."""
     return DatabaseUnavailableError(
         "There is no encrypted connection to the database: it offers none, or its certificate is not trusted.",
-        hint="ssl_ca in the URL names the certificate of who signed the database's.",
+        hint="Set ssl_ca in the URL to the file of the authority that signed the database's certificate.",
     )

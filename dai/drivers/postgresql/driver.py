@@ -105,7 +105,7 @@ class PostgreSQL(Driver):
         except (ValueError, psycopg.Error) as error:
             raise ConfigurationError(
                 "The URL of a PostgreSQL database cannot be read.",
-                hint="It is postgresql://user:password@host:port/database; special characters are percent-encoded.",
+                hint="It looks like postgresql://user:password@host:port/database; percent-encode special characters.",
             ) from error
         return cls(conninfo, uri, options)
 
@@ -141,7 +141,7 @@ class PostgreSQL(Driver):
             except Stale:
                 if attempts > 2:
                     raise DatabaseUnavailableError(
-                        "The tables of the query are being changed all the time.", hint="Try again."
+                        "Other transactions kept changing the definitions of the query's tables.", hint="Try again."
                     ) from None
             except DatabaseUnavailableError:
                 # Nothing was handed over, and a query changes nothing: connections that died idle cost one retry. They

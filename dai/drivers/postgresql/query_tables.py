@@ -43,7 +43,7 @@ def _array(column: pa.Array, name: str) -> bytes:
     text = plain_text(column, name).cast(pa.string())
     if types.is_string(column.type):
         if pc.any(pc.match_substring(text, "\0")).as_py():
-            raise DataError(f"The column {name!r} holds the character NUL, which PostgreSQL has not.", column=name)
+            raise DataError(f"The column {name!r} has the character NUL, which PostgreSQL cannot hold.", column=name)
         for each in ("\\", '"'):
             text = pc.replace_substring(text, each, "\\" + each)
     if not types.is_integer(column.type):

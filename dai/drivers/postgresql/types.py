@@ -181,7 +181,7 @@ def bounds_refused(bounds: str) -> DataError:
     """For an array that a list cannot stand for."""
     return DataError(
         f"The result holds an array with the bounds {bounds}; only arrays of one dimension that begin at 1 "
-        "travel as lists.",
+        "can be returned as lists.",
         hint="Cast the column to text (column::text), or unnest it.",
     )
 

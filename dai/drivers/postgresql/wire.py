@@ -68,7 +68,7 @@ def check_most(parameters: int) -> None:
     if parameters > MOST_PARAMETERS:
         raise ParameterError(
             f"The statement has {parameters:,} parameters; PostgreSQL takes {MOST_PARAMETERS:,} at most.",
-            hint="Load the values as a table, or send them along as one (tables).",
+            hint="Load the values as a table, or send them with the query as one (tables).",
         )
 
 

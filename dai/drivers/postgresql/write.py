@@ -136,7 +136,7 @@ class PostgreSQLSession(Session):
         first = keyword(sql, SYNTAX)
         if first in _ENDS:
             raise StatementError(
-                f"{first} is not allowed here: the transaction is begun and ended for you.",
+                f"{first} is not allowed here: the service begins and ends the transaction.",
                 sql=sql,
                 hint="Put statements that belong together into one transaction (sqlBag).",
             )
@@ -255,7 +255,7 @@ def load(
         names = [name for (name,) in session.rows(_COLUMNS, [target])]
         if not names:
             known = {name: plain for name, plain, _ in session.rows(TABLE_NAMES, ["." in table])}
-            hint = "Names are case-exact; write schema.table for a table outside the search path."
+            hint = "Names are case-sensitive; write schema.table for a table outside the search path."
             raise NotFoundError(f"There is no table {table!r}.", hint=meant(table, known) or hint)
         columns = ", ".join(quoted(name, SYNTAX) for name in matched(stream.schema.names, names, table))
         statement = f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)"
@@ -304,5 +304,5 @@ def _kind(session: PostgreSQLSession, procedure: str) -> str:
         [name, schema],
     )
     if not kinds:
-        raise NotFoundError(f"There is no procedure or function {procedure!r}.", hint="Names are case-exact.")
+        raise NotFoundError(f"There is no procedure or function {procedure!r}.", hint="Names are case-sensitive.")
     return str(kinds[0][0])

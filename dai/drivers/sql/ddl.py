@@ -19,7 +19,7 @@ MOST_PATTERN = 1000
 def quoted(name: str, syntax: Syntax) -> str:
     """An identifier that means exactly ``name``. ParameterError for what no database takes."""
     if not name or "\0" in name:
-        raise ParameterError("A name is empty or holds a NUL character.")
+        raise ParameterError("A name is empty or has a NUL character.")
     mark = syntax.quote
     return mark + name.replace(mark, mark * 2) + mark
 
@@ -35,7 +35,7 @@ def create_table(table: str, schema: pa.Schema, syntax: Syntax) -> str:
         raise DataError("A table cannot be created from a stream without columns.")
     duplicate = _duplicate(schema.names)
     if duplicate is not None:
-        raise DataError(f"The column {duplicate!r} comes twice.", hint="Name the columns apart with AS.")
+        raise DataError(f"The column {duplicate!r} occurs twice.", hint="Give the columns different names with AS.")
     lines = (
         f"{quoted(field.name, syntax)} {column_type(field, syntax)}{'' if field.nullable else ' NOT NULL'}"
         for field in schema
@@ -76,7 +76,7 @@ def matched(names: Sequence[str], columns: Sequence[str], table: str) -> tuple[s
         table_columns.append(column)
     duplicate = _duplicate(table_columns)
     if duplicate is not None:
-        raise DataError(f"The column {duplicate!r} comes twice.", hint="Name the columns apart with AS.")
+        raise DataError(f"The column {duplicate!r} occurs twice.", hint="Give the columns different names with AS.")
     return tuple(table_columns)
 
 

@@ -105,10 +105,10 @@ def check_comments(sql: str, syntax: Syntax) -> None:
     for kind, start, end in tokens(sql, syntax) if "/*" in sql else ():
         if kind == "executable":
             raise NotAQueryError(
-                f"Comments that the database may run are not taken: {sql[start:end]}.",
+                f"A comment that the database may run is not allowed: {sql[start:end]}.",
                 sql=sql,
                 position=start + 1,
-                hint="Write what it holds without the comment, or leave it out.",
+                hint="Write its text outside the comment, or leave it out.",
             )
 
 
@@ -151,7 +151,7 @@ def single_query(sql: str, syntax: Syntax) -> str:
                 "There is more than one statement.",
                 sql=sql,
                 position=start + 1,
-                hint="Send each statement in an activity of its own; a query is one single statement.",
+                hint="A query is one statement. Send others on their own, or in activities of their own.",
             )
         text = sql[start:end].upper() if kind in ("word", "symbol") else ""
         if text == ";":
@@ -181,7 +181,7 @@ def _first_code(sql: str, syntax: Syntax) -> int:
 def _unknown(sql: str, syntax: Syntax) -> StatementError:
     at = next((token for token in tokens(sql, syntax) if token.kind != "comment" and sql[token.start] != "("), None)
     if at is None:
-        return StatementError("Syntax error: there is nothing between the parentheses.", sql=sql, position=1)
+        return StatementError("Syntax error: the parentheses are empty.", sql=sql, position=1)
     text = sql[at.start : at.end]
     return StatementError(
         f"Syntax error at {text[:40]!r}: no statement begins with it.",
@@ -193,8 +193,8 @@ def _unknown(sql: str, syntax: Syntax) -> StatementError:
 
 def _refused(sql: str, what: str, start: int) -> NotAQueryError:
     hint = (
-        "Only a statement that reads may stand here (SELECT, WITH … SELECT, VALUES). "
-        "Send statements that change data by resource.execute(…) in Python, or as sqlUpdateStatement of a document."
+        "Only statements that read are allowed here (SELECT, WITH … SELECT, VALUES). "
+        "To change data use resource.execute(…) in Python, or sqlUpdateStatement in a perform document."
     )
     if what in ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "PRAGMA"):
         hint = "Tables and columns: resource.schema() in Python, dai resources NAME, GET /resources/NAME/schema."
@@ -226,7 +226,7 @@ def check_count(markers: int, values: int) -> None:
         raise ParameterError(
             f"The statement has {markers} parameter{'s' * (markers != 1)} (?), "
             f"{values} value{' was' if values == 1 else 's were'} given.",
-            hint="Give one value for each ?, in order (in a document an sqlParameter).",
+            hint="Give one value for each ?, in order (in a perform document: one sqlParameter each).",
         )
 
 

@@ -22,7 +22,9 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 MOST_VALUES = 65_535
 """Of one statement: what PostgreSQL takes."""
 _OPERAND_ENDS = frozenset({"word", "name", "string", "number"})
-_GIVE_ONE = 'Give it one: query(…, {0}=…) in Python, -p {0}=… of a command, <sqlParameter name="{0}"> in a document.'
+_GIVE_ONE = (
+    'Give it one: query(…, {0}=…) in Python, -p {0}=… on the command line, <sqlParameter name="{0}"> in a document.'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def placed(sql: str, parameters: Parameters, syntax: Syntax) -> Placed:
     if not isinstance(parameters, Mapping) and not any(isinstance(each, list) for each in parameters):
         if parameters and "?" not in sql and (names := names_in(sql, syntax)):
             raise ParameterError(
-                f"The statement has {names[0]}, and the values have no names.", hint=_GIVE_ONE.format(names[0][1:])
+                f"The statement has the parameter {names[0]}, but the values have no names.",
+                hint=_GIVE_ONE.format(names[0][1:]),
             )
         return Placed(sql, parameters, sql)
     code = [each for each in tokens(sql, syntax) if each.kind != "comment"]
@@ -73,7 +76,7 @@ def placed(sql: str, parameters: Parameters, syntax: Syntax) -> Placed:
             values.append(value)
     if len(values) > MOST_VALUES:
         raise LimitError(
-            f"The statement has {len(values):,} values; {MOST_VALUES:,} are the most.",
+            f"The statement has {len(values):,} values; at most {MOST_VALUES:,} are allowed.",
             hint="Send a long list as a table of the query: query('… where id in (select id from wanted)', "
             "tables={'wanted': {'id': […]}}).",
         )
@@ -138,15 +141,15 @@ def _unused(sql: str, name: str, syntax: Syntax) -> str:
     if (other := other_parameter(sql, syntax)) is not None:
         return other
     if f":{name}" in sql:
-        return f"In brackets, and right behind a word, :{name} is no parameter; a list stands behind IN: … IN :{name}."
-    return f"Leave the value out, or write :{name} in the statement."
+        return f"In brackets, and right after a word, :{name} is not a parameter. Use a list with IN: … IN :{name}."
+    return f"Leave the value out, or use :{name} in the statement."
 
 
 def _in_order(code: Sequence[Token], parameters: Sequence[Any]) -> Iterator[tuple[int, int, str, Any]]:
     markers = [place for place, token in enumerate(code) if token.kind == "marker"]
     if len(parameters) == 1 and isinstance(parameters[0], list) and len(markers) == len(parameters[0]) != 1:
         raise ParameterError(
-            f"The statement has {len(markers)} parameters (?), and one value was given, a list.",
+            f"The statement has {len(markers)} parameters (?), but a single value was given, a list.",
             hint="Give the values one after the other: query(…, 1, 2), not query(…, [1, 2]).",
         )
     check_count(len(markers), len(parameters))
@@ -166,11 +169,13 @@ def _listed(
     before = first - 2 if enclosed else first - 1
     if text(before) != "IN":
         raise ParameterError(
-            f"Parameter {shown} is a list, which stands for its values alone behind IN.",
+            f"Parameter {shown} is a list; a list can only be used with IN.",
             hint=f"Write … IN {shown.split()[0]}, or give one value, without brackets around it.",
         )
     if misfit := next((each for each in values if isinstance(each, list | Mapping)), None):
-        raise ParameterError(f"Parameter {shown} is a list that holds a {type(misfit).__name__}; it holds values.")
+        raise ParameterError(
+            f"Parameter {shown} is a list with a {type(misfit).__name__} in it; a list can only have single values."
+        )
     if values:
         markers = ", ".join("?" * len(values))
         return code[first].start, code[last].end, markers if enclosed else f"({markers})"

@@ -32,7 +32,7 @@ def checked(tables: Tables) -> Tables:
     """The tables, each in one piece and with plain values. ParameterError for names that no database has or that two
     of them share, LimitError for more than may travel."""
     if len(tables) > MOST_TABLES:
-        raise LimitError(f"A query has at most {MOST_TABLES} query-scoped tables.")
+        raise LimitError(f"A query can have at most {MOST_TABLES} query-scoped tables.")
     _check_size(sum(size_of(each) + sum(map(_decoded_size, each.columns)) for each in tables.values()))
     _different("tables", tables)
     plain: dict[str, pa.Table] = {}
@@ -53,7 +53,7 @@ def _plain(name: str, table: pa.Table) -> pa.Table:
     if not _NAME.fullmatch(name):
         raise ParameterError(
             f"{name!r} cannot be the name of a query-scoped table.",
-            hint="A letter and then letters, digits or '_', at most 63.",
+            hint="Use a letter and then letters, digits or '_', at most 63 characters.",
         )
     if not 1 <= table.num_columns <= MOST_COLUMNS:
         raise ParameterError(f"The table {name!r} has {table.num_columns} columns; 1 to {MOST_COLUMNS} are allowed.")
@@ -104,13 +104,15 @@ def _different(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for each in names:
         if each.casefold() in seen:
-            raise ParameterError(f"Two of the {what} are called {each!r}.")
+            raise ParameterError(f"Two of the {what} have the name {each!r}.")
         seen.add(each.casefold())
 
 
 def refused() -> ParameterError:
     """For a query with query-scoped tables of a resource that takes none."""
-    return ParameterError("This resource takes no query-scoped tables.", hint="Its properties say so: tables is false.")
+    return ParameterError(
+        "This resource takes no query-scoped tables.", hint="Resources that do have the property tables: true."
+    )
 
 
 def definition(name: str, columns: Iterable[str], select: str, syntax: Syntax) -> str:

@@ -38,7 +38,7 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
     texts = [sql[each.start : each.end] for each in code]
     at = next((place for place, each in enumerate(code) if each.start >= position - 1), len(code))
     if any(_cut(code, place) for place in (at, at - 1)):
-        return "A ' within a text is written ''. Better give the text as a parameter: ? or :name."
+        return "Write '' for a ' within a text; or better, give the text as a parameter: ? or :name."
     for place in (at, at - 1):
         if not 0 < place < len(code) or code[place].kind != "word":
             continue
@@ -46,16 +46,16 @@ def at_syntax_error(sql: str, position: int, syntax: Syntax) -> str | None:
         if texts[place - 1] == "," and word.upper() == "FROM":
             return f"Leave out the comma before {word}."
         if word.upper() in _RESERVED and texts[place - 1].upper() in _OPERANDS:
-            return f"{word} is a keyword; a column of that name is written {quoted(word, syntax)}."
+            return f"{word} is a keyword; write a column of that name {quoted(word, syntax)}."
     upper = [each.upper() for each in texts]
     if {"TOP", "FETCH"} & set(upper[max(at - 2, 0) : at + 1]):
-        return "The first rows are written … LIMIT 5, at the end."
+        return "For the first rows write LIMIT 5 at the end."
     if "ILIKE" in upper[max(at - 1, 0) : at + 1]:
-        return "This database has no ILIKE: lower(name) LIKE 'pica%'."
+        return "This database has no ILIKE; write lower(name) LIKE 'pica%'."
     if 0 < at < len(code) and upper[at - 1] == "IN" and texts[at] != "(":
-        return "Behind IN stands a list: … IN :ids with ids=[1, 2] (on a command line -p 'ids=[1, 2]'), or IN (1, 2)."
+        return "IN needs a list: … IN :ids with ids=[1, 2] (on the command line -p 'ids=[1, 2]'), or IN (1, 2)."
     if (name := _spaced(code, texts, at)) is not None:
-        return f"A name with spaces is written {quoted(name, syntax)}."
+        return f"Write a name with spaces {quoted(name, syntax)}."
     words = [texts[place] for place in (at, at - 1) if 0 <= place < len(code) and code[place].kind == "word"]
     for word in words:
         close = close_to(word.upper(), _CLAUSES, 0.7)
@@ -68,17 +68,17 @@ def unfit_quotes(sql: str, syntax: Syntax) -> str | None:
     """A hint where a quote is one of a text editor's, or has no other."""
     code = list(tokens(sql, syntax))
     if any(_TYPED.search(sql, each.start, each.end) for each in code if each.kind not in ("string", "name", "comment")):
-        return "A text stands in '…' and a name in \"…\", straight quotes; a space is an ordinary one."
+        return "Write a text in '…' and a name in \"…\", with straight quotes, and use ordinary spaces."
     last = sql[code[-1].start : code[-1].end] if code else ""
     if last[:1] in ("'", '"') and (len(last) == 1 or last[-1] != last[0]):
-        return f"The {last[0]} before {last[1:20]!r} has no other at the end."
+        return f"The {last[0]} before {last[1:20]!r} has no closing one."
     return None
 
 
 def in_double_quotes(sql: str, position: int) -> str | None:
     """A hint where what seems to be meant as a text stands in the quotes of names."""
     name = re.compile(r'"([^"\']*)"').match(sql, position - 1)
-    return name and f"If it is a text, it stands in single quotes: '{name[1]}'."
+    return name and f"If it is a text, write it in single quotes: '{name[1]}'."
 
 
 def other_parameter(sql: str, syntax: Syntax) -> str | None:

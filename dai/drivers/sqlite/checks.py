@@ -71,10 +71,11 @@ def _check_orders(connection: Connection, sql: str, bound: Any) -> None:
             tables = _tables_of_numbers(connection, name, frozenset(words))
             if tables and not any(_may_have_texts(connection, table, name) for table in tables):
                 raise StatementError(
-                    f"The column {name!r} has numbers, which SQLite puts before every text, here {text!r}.",
+                    f"The column {name!r} has numbers, and SQLite sorts every number before every text, such as "
+                    f"{text!r} here.",
                     sql=sql,
                     position=code[at].start + 1,
-                    hint=f"Compare with a number, or the texts: CAST({name} AS TEXT) < 'ten'.",
+                    hint=f"Compare with a number; or compare texts: CAST({name} AS TEXT) < 'ten'.",
                 )
 
 

@@ -141,7 +141,8 @@ class SQLite(PooledDriver[Connection]):
                 if not self._path.exists():
                     raise DatabaseUnavailableError(
                         "The SQLite database file does not exist.",
-                        hint="Check the path: sqlite:///file.db from where the configuration is, sqlite:////srv/file.db.",
+                        hint="Check the path: sqlite:///file.db from where the configuration is, "
+                        "sqlite:////srv/file.db.",
                     ) from error
                 if isinstance(error, sqlite3.Error) and is_locked(error):
                     raise locked() from error
@@ -192,7 +193,7 @@ class SQLite(PooledDriver[Connection]):
         """Temporary tables of the connection's own: the database itself is open for reading only."""
         if reserved := next(filter(_reserved, tables), None):
             raise ParameterError(
-                f"SQLite takes no table {reserved!r}: names that begin with 'sqlite_' are its own.",
+                f"SQLite allows no table {reserved!r}: it keeps names that begin with 'sqlite_' for itself.",
                 hint="Give the table another name.",
             )
         connection.run("PRAGMA temp_store = MEMORY")

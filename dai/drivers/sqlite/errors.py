@@ -42,7 +42,7 @@ def translated(connection: Connection, path: Path, sql: str | None = None) -> It
     except UnicodeDecodeError as error:  # what it says of a damaged file
         raise DatabaseUnavailableError("The SQLite database cannot be used: it is damaged.") from error
     except MemoryError as error:  # what an aggregate has gathered is larger than a value may be
-        raise LimitError("A value of the statement needs more memory than it may have.") from error
+        raise LimitError("A value of the statement needs more memory than a value may use.") from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise ParameterError("A parameter does not fit: integers have 64 bits, text is Unicode.") from error
 
@@ -58,7 +58,7 @@ def _raise(error: sqlite3.Error, connection: Connection, path: Path, sql: str | 
         if code.startswith("SQLITE_NOTADB"):
             with path.open("rb") as file:
                 other = file.read(12)[8:] == b"DUCK"
-            hint = "It is one of DuckDB: write duckdb:///…" if other else "Name a file of SQLite."
+            hint = "It is a DuckDB database: write duckdb:///…" if other else "Name a SQLite file."
         raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.", hint=hint) from error
     if "decode to UTF-8" in text:
         column = text.split("'")[1] if "'" in text else "?"
@@ -90,7 +90,7 @@ def is_locked(error: sqlite3.Error) -> bool:
 def locked() -> DatabaseUnavailableError:
     """No BusyError: who gets it has waited, and is not to wait so long again by itself."""
     return DatabaseUnavailableError(
-        "Another program or request holds the SQLite file locked.",
+        "Another program or request has locked the SQLite file.",
         hint="Try again when it has finished. In WAL mode (PRAGMA journal_mode = WAL) readers do not wait for writers.",
     )
 

@@ -212,7 +212,7 @@ def _unfitting(kind: Kind, values: Sequence[Any], row: int) -> DataError:
             error = unfitting(kind.name, row + at, value, str(kind.type), _cast(kind.name, kind.declared))
             if type(value) is float and kind.type == pa.int64():
                 real = _cast(kind.name, kind.declared).replace("AS TEXT", "AS REAL", 1)
-                error.hint = f"Select {real}: the first rows are whole numbers, which say the column's type."
+                error.hint = f"Select {real}: the first rows are whole numbers, which decided the column's type."
             return error
     return _mixed(kind.name, values, kind.declared)
 

@@ -247,7 +247,7 @@ def _objects(part: bytes, line: int, keys: list[str]) -> list[dict[str, Any]]:
         except ValueError as error:
             raise _fault(part, line, error) from error
         if not isinstance(row, dict):
-            raise DataError(f"Line {line + number} is no JSON object.", line=line + number)
+            raise DataError(f"Line {line + number} is not a JSON object.", line=line + number)
         if unknown := [key for key in row if key not in keys]:
             raise DataError(f"Line {line + number}: the key {unknown[0]!r} is not a column.", line=line + number)
         objects.append(row)
@@ -264,7 +264,7 @@ def _fault(part: bytes, line: int, cause: Exception) -> DataError | TruncatedErr
             at = line + number
             if number == part.count(b"\n"):
                 return TruncatedError(f"The document ends inside line {at}: {error}")
-            return DataError(f"Line {at} is no JSON: {error}", line=at)
+            return DataError(f"Line {at} is not JSON: {error}", line=at)
     return DataError(f"Line {line} and following: {cause}", hint="Give the schema of the rows.", line=line)
 
 

@@ -78,7 +78,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             if kind == "space":
                 continue
             if ended or (depth == 0 and text != b"["):
-                raise DataError("This is no JSON array of objects.", hint="JSON lines are the format 'json'.")
+                raise DataError("This is not a JSON array of objects.", hint="For JSON lines use the format 'json'.")
             depth += (kind == "open") - (kind == "close")
             ended = depth == 0
             if (depth == 1 and text == b"[" and kind == "open") or ended:

@@ -90,7 +90,7 @@ def from_base64(strings: pa.StringArray) -> pa.BinaryArray:
     offsets = spans(filled).astype(np.int64)
     lengths = np.diff(offsets)
     if (lengths % 4).any():
-        raise DataError("base64 of a broken length")
+        raise DataError("base64 of a wrong length")
     ends = (offsets[1:] - offsets[0])[lengths > 0]
     if len(ends) == 0:
         return _array(pa.binary(), b"", lengths, strings)

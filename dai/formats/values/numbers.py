@@ -57,8 +57,8 @@ def _cast(field: pa.Field, target: pa.DataType) -> Callable[[pa.Array], pa.Array
             return column.cast(target)
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"Column {field.name!r} has a value that is no number of the type {target}: {error}.",
-                hint="numeric='text' gives every number with all its digits.",
+                f"Column {field.name!r} has a value that does not fit {target}: {error}.",
+                hint="numeric='text' returns all numbers with all their digits.",
                 column=field.name,
             ) from error
 

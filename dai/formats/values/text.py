@@ -212,7 +212,7 @@ def _parse(strings: pa.StringArray, type_: pa.DataType) -> pa.Array:
         return strings
     if types.is_null(type_):
         if strings.null_count < len(strings):
-            raise DataError("A column without a type holds NULL only.")
+            raise DataError("A column without a type can only have NULL.")
         return pa.nulls(len(strings))
     if types.is_decimal(type_):
         return _parse_decimal(strings, type_)

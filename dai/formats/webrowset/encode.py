@@ -229,7 +229,7 @@ def _without_forbidden(text: pa.StringArray, column: Column, row: int, substitut
     value = text[position].as_py()
     code = next(ord(each) for each in value if each in "\ufffe\uffff" or (each < " " and each not in "\t\n\r"))
     raise EncodingError(
-        f"Row {row + position}, column {column}: the character U+{code:04X} cannot travel in XML.",
+        f"Row {row + position}, column {column}: XML cannot carry the character U+{code:04X}.",
         column=column.name,
         row=row + position,
         hint='Remove it in the query, ask for Arrow or CSV, or have it replaced: invalidCharacters="replace" of '

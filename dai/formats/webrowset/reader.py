@@ -98,7 +98,7 @@ class Reader:
         self._fed = data[-_LAST_BYTES:] if len(data) >= _LAST_BYTES else (self._fed + data)[-_LAST_BYTES:]
         self._silent = self._silent + len(data) if before == self._events.progress else 0
         if self._silent > _LIMIT:
-            raise DataError(f"{self._events.place()}: more than {_LIMIT} bytes without a value.")
+            raise DataError(f"{self._events.place()}: there are more than {_LIMIT} bytes without a value.")
 
     def batches(self, at_end: bool = False) -> Iterator[pa.RecordBatch]:
         """What has been read; less than a whole batch waits until ``at_end``."""
@@ -132,7 +132,11 @@ class Reader:
             raise early
 
     def _malformed(self, error: etree.XMLSyntaxError) -> DataError:
-        hint = None if self._events.in_data else "Java writes names of columns and tables as they are, with & and <."
+        hint = (
+            None
+            if self._events.in_data
+            else "Java writes & and < in the names of columns and tables without escaping them."
+        )
         return DataError(f"{self._events.place()}: not well-formed XML: {error.msg}", hint=hint)
 
 
@@ -181,7 +185,7 @@ class _Events:
         allowed = _CHILDREN.get(parent)
         if (allowed is not None and name not in allowed) or len(self._path) > _DEPTH:
             raise DataError(
-                f"{self.place()}: <{name}> may not stand in <{parent}>." if parent else "This is no WebRowSet."
+                f"{self.place()}: <{name}> may not stand in <{parent}>." if parent else "This is not a WebRowSet."
             )
         self._path.append(name)
         if name in _VALUES:
@@ -206,13 +210,13 @@ class _Events:
         self.progress += 1
         if self._text is None:
             if self._path[-1] in _CHILDREN and data.strip(" \t\r\n"):
-                raise DataError(f"{self.place()}: text outside a value: {data.strip()[:40]!r}.")
+                raise DataError(f"{self.place()}: there is text outside a value: {data.strip()[:40]!r}.")
             return
         self._text.append(data)
         self._length += len(data)
         self._row_length += len(data)
         if self._row_length > _LIMIT:
-            raise DataError(f"{self.place()}: more than {_LIMIT} characters.")
+            raise DataError(f"{self.place()}: a value has more than {_LIMIT} characters.")
 
     def end(self, tag: str) -> None:
         self.progress += 1
@@ -225,7 +229,7 @@ class _Events:
         elif name == "column-definition":
             self._definitions.append(self._definition)
             if len(self._definitions) > _MOST_COLUMNS:
-                raise DataError(f"More than {_MOST_COLUMNS} columns.")
+                raise DataError(f"The WebRowSet has more than {_MOST_COLUMNS} columns.")
         elif parent == "column-definition" and self._text is not None:
             self._definition[name] = "" if self._null else "".join(self._text)
             self._text = None
@@ -234,7 +238,7 @@ class _Events:
             self._text = None
         elif name == "webRowSet":
             if not self.in_data:
-                raise DataError("A WebRowSet without <data>.")
+                raise DataError("The WebRowSet has no <data>.")
             self.ended = True
 
     def close(self) -> None:
@@ -245,7 +249,7 @@ class _Events:
         self._text = None
         if self._null or self._empty:
             if text and text.strip(" \t\r\n"):
-                raise DataError(f"{self.place()}: a value that is {'NULL' if self._null else 'empty'} and has text.")
+                raise DataError(f"{self.place()}: a value is {'NULL' if self._null else 'empty'} and has text.")
             text = None if self._null else ""
         elif not text and len(self._row) - (name in _UPDATES) in self._left_out:
             text = None
@@ -255,7 +259,7 @@ class _Events:
             if len(self._row) > len(self.columns):
                 raise self._wrong_length()
         elif not self._row:
-            raise DataError(f"{self.place()}: <{name}> without the <columnValue> it replaces.")
+            raise DataError(f"{self.place()}: there is no <columnValue> before <{name}>, which replaces one.")
         else:
             self._row[-1] = text
             self._modified = self._modified or name == "updateValue"
@@ -274,9 +278,11 @@ class _Events:
 
     def _begin(self) -> None:
         if self.in_data:
-            raise DataError("A WebRowSet has <data> once.")
+            raise DataError("The WebRowSet has more than one <data>.")
         if self._count is None or self._count != len(self._definitions):
-            raise DataError(f"A column-count of {self._count}, but {len(self._definitions)} column-definitions.")
+            raise DataError(
+                f"The column-count is {self._count}, but there are {len(self._definitions)} column-definitions."
+            )
         self.columns = _columns(self._definitions, self.ours)
         if not self.ours:
             self._left_out = [n for n, column in enumerate(self.columns) if column.java_type not in JAVA_WRITES]
@@ -302,7 +308,7 @@ def _integer(text: str, name: str, default: int | None = None) -> int:
     try:
         return int(text) if len(text) < 12 else int("")
     except ValueError as error:
-        raise DataError(f"{name} is a number, not {text[:40]!r}.") from error
+        raise DataError(f"{name} must be a number, not {text[:40]!r}.") from error
 
 
 def _columns(definitions: list[dict[str, str]], ours: bool) -> list[Column]:
@@ -310,7 +316,7 @@ def _columns(definitions: list[dict[str, str]], ours: bool) -> list[Column]:
     if all("column-index" in each for each in definitions):
         order = [_integer(each["column-index"], "column-index") for each in definitions]
         if sorted(order) != list(range(1, len(order) + 1)):
-            raise DataError("The column-index of the columns count from 1, each once.")
+            raise DataError("The column-index of the columns must count from 1, each once.")
         definitions = [each for _, each in sorted(zip(order, definitions, strict=True), key=lambda pair: pair[0])]
     return [
         Column(

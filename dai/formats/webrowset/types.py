@@ -200,7 +200,8 @@ def column_text(array: pa.Array, field: pa.Field, column: Column) -> pa.StringAr
         numbers = array.cast(shorter)
     except pa.ArrowInvalid as error:
         raise EncodingError(
-            f"Column {field.name!r} has a value with more than the {column.scale} digits below the second it declares.",
+            f"Column {field.name!r} has a time with more than the {column.scale} decimal places that the column "
+            "declares.",
             column=field.name,
         ) from error
     return numbers.cast(pa.int32() if column.java_type == TIME else pa.int64()).cast(pa.string())

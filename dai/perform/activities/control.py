@@ -36,13 +36,13 @@ def _waiting(context: Context, milliseconds: int, what: str) -> None:
     """ParameterError for a negative number, LimitError where the document asks for more than it may wait."""
     most = context.config.limits.wait_seconds
     if milliseconds < 0:
-        raise ParameterError(f"{what} is {milliseconds}; it is a number of milliseconds, 0 or more.")
+        raise ParameterError(f"{what} must be a number of milliseconds, 0 or more, not {milliseconds}.")
     context.spent[WAITED] += milliseconds
     if context.spent[WAITED] > 1000 * most:
         raise LimitError(
             f"{what} is {milliseconds:,} ms: with that the document may wait for more than the {most:,} seconds "
             "allowed (limits.wait_seconds).",
-            hint="Ask for less, or for a higher limits.wait_seconds in the configuration.",
+            hint="Wait for less, or ask the operator of the service for a higher limits.wait_seconds.",
             limit="limits.wait_seconds",
         )
 

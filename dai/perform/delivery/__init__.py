@@ -1,6 +1,6 @@
 """How deliveries speak to other machines: one module for each protocol, under the same policy.
 
-``addresses`` says which addresses the deployer allows, and where a host leads. ``calls`` holds connections that a
+``addresses`` says which addresses the operator allows, and where a host leads. ``calls`` holds connections that a
 cancellation or a time limit cuts. ``protocols`` lists the protocols of URLs: each has ``put`` (sends blocks as they
 come) and ``got`` (the media type and the blocks as they come). ``mail`` only sends, ``streams`` are those of
 sessions of other services. A new protocol is a module here with a line in ``PROTOCOLS``.

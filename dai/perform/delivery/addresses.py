@@ -1,4 +1,4 @@
-"""Which addresses the deployer allows.
+"""Which addresses the operator allows.
 
 An address is allowed if it begins like one of ``[delivery] urls``: the same scheme, host and port, and below its path.
 The host must not lead to a private address unless ``private`` says so; the address that was looked at is the one that
@@ -40,9 +40,11 @@ class Address:
         try:
             name = urllib.parse.unquote(self.path, errors="strict")
         except UnicodeDecodeError as error:
-            raise ParameterError("The path of a URL is UTF-8, percent-encoded.") from error
+            raise ParameterError("The path of a URL must be percent-encoded UTF-8.") from error
         if not name.isprintable() or self.query or name.endswith("/"):
-            raise ParameterError("The URL of a file has printable characters, no query, and no '/' at its end.")
+            raise ParameterError(
+                "The URL of a file must have printable characters only, no query, and no '/' at its end."
+            )
         return name
 
     def is_below(self, base: Address) -> bool:
@@ -56,8 +58,8 @@ def allowed(url: str, config: DeliveryConfig) -> Address:
     if any(address.is_below(_parsed(each)) for each in config.urls):
         return address
     raise DeniedError(
-        f"Nothing is delivered to or from {address.scheme}://{address.host}:{address.port} at this path.",
-        hint="The deployer of the service allows addresses with urls in [delivery].",
+        f"This service does not deliver to or from {address.scheme}://{address.host}:{address.port} at this path.",
+        hint="The operator of the service allows addresses with urls in [delivery].",
     )
 
 
@@ -80,25 +82,25 @@ def _parsed(url: str) -> Address:
         raise ParameterError("This is not a URL.") from error
     if parts.scheme not in PORTS:
         raise DeniedError(
-            f"Nothing is delivered by {parts.scheme or 'no scheme'!r}.", hint=f"Use one of {', '.join(PORTS)}."
+            f"Nothing can be delivered by {parts.scheme or 'no scheme'!r}.", hint=f"Use one of {', '.join(PORTS)}."
         )
     if not host or parts.username is not None or parts.password is not None:
-        raise ParameterError("A URL for a delivery has a host, and no user or password.")
+        raise ParameterError("A URL for a delivery must have a host, and no user or password.")
     if not url.isascii() or not url.strip().isprintable() or " " in url.strip() or "\\" in path:
-        raise ParameterError("A URL consists of printable ASCII characters; others are percent-encoded.")
+        raise ParameterError("A URL must consist of printable ASCII characters; percent-encode all others.")
     if not names.isdisjoint(("..", ".")) or "%2f" in path.lower() or "%5c" in path.lower():
-        raise DeniedError("The path of a URL for a delivery names no parent directory ('..').")
+        raise DeniedError("The path of a URL for a delivery cannot have a parent directory ('..').")
     return Address(parts.scheme, host, port or PORTS[parts.scheme], path, parts.query)
 
 
 def resolved(host: str, port: int, config: DeliveryConfig, cancellation: Cancellation) -> str:
-    """The IP address of a host. DeniedError where one of its addresses is private, unless the deployer allows that."""
+    """The IP address of a host. DeniedError where one of its addresses is private, unless the operator allows that."""
     numbers = _looked_up(host, port, config.silence, cancellation)
     for number in numbers:
         if not config.private and not _is_public(number):
             raise DeniedError(
                 f"The host {host!r} leads to a private address.",
-                hint="The deployer of the service allows that with private = true in [delivery].",
+                hint="The operator of the service allows that with private = true in [delivery].",
             )
     return numbers[0]
 

@@ -35,7 +35,7 @@ def media_type_of(said: str | None) -> str:
 
 def too_late(config: DeliveryConfig) -> LimitError:
     return LimitError(
-        f"The delivery took longer than {config.seconds:g} seconds, or nothing came for {config.silence:g}.",
+        f"The delivery took longer than {config.seconds:g} seconds, or nothing arrived for {config.silence:g} seconds.",
         limit="delivery.seconds",
     )
 
@@ -189,8 +189,8 @@ class Call:
             raise TruncatedError(f"{self.host!r} broke off its answer.") from error
         except ssl.SSLCertVerificationError as error:
             raise UnreachableError(
-                f"The certificate of {self.host!r} does not hold: {error.verify_message}.",
-                hint="The deployer of the service trusts further authorities with authorities in [delivery].",
+                f"The certificate of {self.host!r} is not valid: {error.verify_message}.",
+                hint="The operator of the service can trust other authorities with authorities in [delivery].",
             ) from error
         except OSError as error:
             self.check()
@@ -206,9 +206,9 @@ class Call:
 
 def _changed(call: Call, position: int) -> TruncatedError:
     return TruncatedError(
-        f"{call.host!r} broke off after {position:,} bytes. It cannot go on from there: the server does not say which "
-        "version it has, or has another one by now.",
-        hint="Run the document again; it begins with the first byte.",
+        f"{call.host!r} broke off after {position:,} bytes. The delivery cannot go on from there: the server "
+        "does not tell the version of the file, or has another version now.",
+        hint="Run the document again; the delivery begins again with the first byte.",
     )
 
 

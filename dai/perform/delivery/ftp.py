@@ -64,12 +64,12 @@ class _Session:
             except ValueError:
                 port = 0
             if not 0 < port < 65_536:
-                raise DataError(f"{self._call.host!r} names no port for the data.")
+                raise DataError(f"{self._call.host!r} gave no valid port for the data.")
             with self._call.connect_to(self._server, port) as data:
                 if position:
                     self._ftp.sendcmd(f"REST {position}")
                 if not self._ftp.sendcmd(command).startswith("1"):
-                    raise DataError(f"{self._call.host!r} does not take or give the file.")
+                    raise DataError(f"{self._call.host!r} does not transfer the file.")
                 yield data
                 with suppress(OSError):
                     data.shutdown(socket.SHUT_RDWR)
@@ -86,10 +86,10 @@ class _Session:
                 yield
             except ftplib.error_perm as error:
                 if str(error).startswith("550"):
-                    raise NotFoundError(f"{host!r} has no such file, or does not allow it.") from error
-                raise DataError(f"{host!r} does not take or give the file (status {str(error)[:3]}).") from error
+                    raise NotFoundError(f"{host!r} has no such file, or does not allow access to it.") from error
+                raise DataError(f"{host!r} does not transfer the file (status {str(error)[:3]}).") from error
             except ftplib.error_temp as error:
-                raise DataError(f"{host!r} does not take or give the file (status {str(error)[:3]}).") from error
+                raise DataError(f"{host!r} does not transfer the file (status {str(error)[:3]}).") from error
 
 
 _BROKEN = (EOFError, ftplib.Error)

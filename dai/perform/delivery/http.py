@@ -55,7 +55,9 @@ def authorization(address: Address, config: DeliveryConfig) -> dict[str, str]:
 
 def check_status(response: http.client.HTTPResponse, address: Address) -> None:
     if 300 <= response.status < 400:
-        raise DeniedError(f"{address.host!r} redirects; redirects are not followed.", hint="Name the last address.")
+        raise DeniedError(
+            f"{address.host!r} redirects; redirects are not followed.", hint="Use the address to which it redirects."
+        )
     if not 200 <= response.status < 300:
         raise DataError(f"{address.host!r} answered with the status {response.status}.")
 

@@ -22,18 +22,18 @@ MOST_RECIPIENTS = 100
 
 
 def allowed(addresses: Sequence[str], patterns: Sequence[str], what: str) -> list[str]:
-    """The addresses; DeniedError for one that the deployer does not list, ParameterError for what is none."""
+    """The addresses; DeniedError for one that the operator does not list, ParameterError for what is none."""
     mailboxes = [each.strip(" \t\r\n") for each in addresses]
     if not 1 <= len(mailboxes) <= MOST_RECIPIENTS:
-        raise ParameterError(f"A mail has 1 to {MOST_RECIPIENTS} recipients.")
+        raise ParameterError(f"A mail must have 1 to {MOST_RECIPIENTS} recipients.")
     listed = {each.lower() for each in patterns}
     for each in mailboxes:
         if len(each) > 254 or not _MAILBOX.fullmatch(each):
-            raise ParameterError(f"This is no mail address: {each[:254]!r}.", hint="It looks like name@example.org.")
+            raise ParameterError(f"{each[:254]!r} is not a mail address.", hint="It looks like name@example.org.")
         if not {each.lower(), "@" + each.lower().rpartition("@")[2]} & listed:
             raise DeniedError(
-                f"No mail goes {what} {each}.",
-                hint="The deployer of the service allows addresses with senders and recipients in [delivery.mail].",
+                f"This service sends no mail {what} {each}.",
+                hint="The operator of the service allows addresses with senders and recipients in [delivery.mail].",
             )
     return mailboxes
 
@@ -42,7 +42,7 @@ def head(sender: str, recipients: Sequence[str], subject: str, content: str) -> 
     """The header of the message and the empty line after it."""
     subject = subject.strip(" \t\r\n")
     if len(subject) > 900 or not subject.isprintable():
-        raise ParameterError("A subject is one line of at most 900 printable characters.")
+        raise ParameterError("A subject must be one line of at most 900 printable characters.")
     message = EmailMessage(SMTP)
     message["From"] = Mailbox(addr_spec=sender)
     message["To"] = [Mailbox(addr_spec=each) for each in recipients]
@@ -66,7 +66,7 @@ def body(blocks: Iterator[bytes], most: int) -> Iterator[bytes]:
     for block in blocks:
         size += len(block)
         if size > most:
-            raise LimitError(f"A mail carries at most {most:,} bytes.", limit="delivery.mail.bytes")
+            raise LimitError(f"A mail can have at most {most:,} bytes.", limit="delivery.mail.bytes")
         data = rest + block
         whole = len(data) - len(data) % _LINE
         rest = data[whole:]
@@ -90,7 +90,7 @@ def send(
     mail = config.mail
     if mail is None:
         raise DeniedError(
-            "This service sends no mail.", hint="The deployer of the service allows it with [delivery.mail]."
+            "This service sends no mail.", hint="The operator of the service allows it with [delivery.mail]."
         )
     (sender,) = allowed([sender], mail.senders, "from")
     recipients = allowed(to, mail.recipients, "to")
@@ -143,13 +143,13 @@ def _end(session: smtplib.SMTP, mail: MailConfig) -> tuple[int, bytes]:
     except (smtplib.SMTPServerDisconnected, OSError) as error:
         raise TruncatedError(
             f"{mail.host!r} broke off before it said whether it takes the message.",
-            hint="The message may arrive: ask its recipients before you run the document again.",
+            hint="The message may have arrived: ask its recipients before you run the document again.",
         ) from error
 
 
 _HINTS = {
-    530: "The deployer of the service gives it user and password in [delivery.mail].",
-    552: "The message is larger than the server takes: deliver it in another way, such as deliverToURL.",
+    530: "The operator of the service must set user and password in [delivery.mail].",
+    552: "The message is too large for the mail server: deliver it in another way, such as deliverToURL.",
 }
 
 

@@ -33,7 +33,7 @@ def _store(address: Address, config: DeliveryConfig, cancellation: Cancellation)
     if account is None or not account.user:
         raise DeniedError(
             f"This service has no account for the bucket {address.host!r}.",
-            hint="The deployer of the service gives it one in [delivery.accounts].",
+            hint="The operator of the service can add one in [delivery.accounts].",
         )
     endpoint = account.endpoint or f"https://s3.{account.region}.amazonaws.com"
     parts = urllib.parse.urlsplit(endpoint)
@@ -65,7 +65,7 @@ def _translated(call: Call) -> Iterator[None]:
         try:
             yield
         except (exceptions.NotFoundError, FileNotFoundError) as error:
-            raise NotFoundError(f"The bucket {bucket!r} has no such object, or is not there.") from error
+            raise NotFoundError(f"The bucket {bucket!r} has no such object, or does not exist.") from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise DeniedError(f"The bucket {bucket!r} refuses the credentials of this service.") from error
         except exceptions.BaseError as error:

@@ -1,4 +1,4 @@
-"""SFTP, by asyncssh: keys of hosts as the deployer lists them, writing and reading by several requests at once."""
+"""SFTP, by asyncssh: keys of hosts as the operator lists them, writing and reading by several requests at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Session:
         if account is None or not account.user:
             raise DeniedError(
                 f"This service has no account at {address.host!r}.",
-                hint="The deployer of the service gives it one in [delivery.accounts].",
+                hint="The operator of the service can add one in [delivery.accounts].",
             )
         if config.known_hosts is None:
             raise DeniedError(
                 f"The host key of {address.host!r} is not known.",
-                hint="The deployer of the service lists it in the file that known_hosts in [delivery] names.",
+                hint="The operator of the service can add it to the file that known_hosts in [delivery] names.",
             )
         self._address, self._call, self.file = address, call, address.file
         self._options: dict[str, Any] = {
@@ -104,17 +104,17 @@ class _Session:
             try:
                 yield
             except asyncssh.HostKeyNotVerifiable as error:
-                raise DeniedError(f"The host key of {host!r} is not the known one.") from error
+                raise DeniedError(f"The host key of {host!r} is not the one in the file known_hosts.") from error
             except asyncssh.PermissionDenied as error:
                 raise DeniedError(f"{host!r} refuses the credentials of this service.") from error
             except (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath) as error:
                 raise NotFoundError(f"{host!r} has no file of this name, or no such directory.") from error
             except asyncssh.SFTPPermissionDenied as error:
-                raise DeniedError(f"{host!r} does not allow this file.") from error
+                raise DeniedError(f"{host!r} does not allow access to this file.") from error
             except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection, asyncssh.DisconnectError) as error:
                 raise TruncatedError(f"{host!r} broke off.") from error
             except asyncssh.Error as error:
-                raise DataError(f"{host!r} does not take or give the file (SFTP code {error.code}).") from error
+                raise DataError(f"{host!r} does not transfer the file (SFTP code {error.code}).") from error
 
 
 class SFTP:
@@ -190,4 +190,4 @@ def _read(session: _Session, position: int, size: int | None) -> Iterator[bytes]
         position += len(data)
         yield data
     if size is not None and position < size:
-        raise TruncatedError("The file ended before its size.")
+        raise TruncatedError("The file is shorter than its size says.")

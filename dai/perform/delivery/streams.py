@@ -55,7 +55,7 @@ class RemoteStream:
         address = allowed(url, self._config)
         if not _SESSION.search(address.path) or address.query or address.scheme not in ("http", "https"):
             raise ParameterError(
-                "The URL names no session of a service.", hint="It looks like http://host:port/sessions/ID."
+                "The URL does not name a session of a service.", hint="It looks like http://host:port/sessions/ID."
             )
         self._session = replace(address, path=address.path.rstrip("/"))
         self._name, self._direction = stream, direction

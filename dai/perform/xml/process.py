@@ -145,7 +145,8 @@ class Process:
         self._cancellation.check()
         if code == -signal.SIGPROF:
             raise LimitError(
-                f"{self._what} takes more than {SECONDS:g} seconds on one document.", hint="Write it more narrowly."
+                f"{self._what} takes more than {SECONDS:g} seconds on one document.",
+                hint="Make the expression select less.",
             )
         if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, NO_MEMORY):
             raise self._failure(TOO_LARGE, b"", None)

@@ -65,7 +65,7 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
             try:
                 for kind, data in language.run(document):
                     if len(data) > RESULT_BYTES:
-                        raise RefusedError(f"A result has more than {RESULT_BYTES >> 20} MiB.")
+                        raise RefusedError(f"The result has more than {RESULT_BYTES >> 20} MiB.")
                     _write(sink, kind, data, number, flush=False)
             except Exception as error:  # noqa: BLE001 - the boundary of the process
                 _write(sink, *_failure(error), number)

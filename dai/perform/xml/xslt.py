@@ -40,7 +40,7 @@ class _Places:
     def one(self, cancellation: Cancellation) -> Iterator[None]:
         with self._changed:
             if not self._changed.wait_for(lambda: self._taken < PLACES, cancellation, PLACE_SECONDS):
-                raise BusyError("As many style sheets run as can at the same time.", retry_after=10)
+                raise BusyError("The service is already running as many style sheets as it can.", retry_after=10)
             self._taken += 1
         try:
             yield

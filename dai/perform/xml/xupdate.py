@@ -72,7 +72,9 @@ class XUpdate:
         for each in instructions:
             name = _instruction(each)
             if name not in _INSTRUCTIONS:
-                raise RefusedError(f"{each.tag!r} is no instruction of XUpdate: {', '.join(_INSTRUCTIONS)}.")
+                raise RefusedError(
+                    f"{each.tag!r} is not an instruction of XUpdate. The instructions: {', '.join(_INSTRUCTIONS)}."
+                )
             for attribute in _INSTRUCTIONS[name]:
                 if each.get(attribute) is None:
                     raise RefusedError(f"{name} lacks the attribute {attribute!r}.")
@@ -80,7 +82,7 @@ class XUpdate:
                 self._checked(each)
             for inner in each.iter(etree.Element):
                 if inner is not each and name != "if" and _instruction(inner) not in (None, *_CONTENT):
-                    raise RefusedError(f"{inner.tag!r} may not stand in {name}.")
+                    raise RefusedError(f"{inner.tag!r} is not allowed in {name}.")
                 for attribute in {"select", "test"} & set(inner.attrib) if _instruction(inner) else ():
                     self._path(inner, str(attribute))
         return instructions
@@ -171,7 +173,7 @@ class XUpdate:
             _insert(node, content, after=name == "insert-after")
         elif name == "append":
             if not isinstance(node.tag, str):
-                raise RefusedError("append selects something else than an element.")
+                raise RefusedError("append must select elements.")
             _put(node, _place(instruction, node), content)
         elif name == "update":
             if isinstance(node.tag, str):
@@ -218,7 +220,7 @@ def _qualified(node: etree._Element, name: str, is_element: bool, target: etree.
     if colon and uri is None:
         raise RefusedError(f"The prefix of {name!r} is not declared.")
     if target is not None and not isinstance(target.tag, str):
-        raise RefusedError("Only elements and attributes have names to change.")
+        raise RefusedError("Only elements and attributes can be renamed.")
     return str(etree.QName(uri, local).text)
 
 
@@ -232,7 +234,7 @@ def _copied(result: Any) -> Any:
 
 def _text(content: Content) -> str:
     if any(isinstance(each, Attribute) for each in content):
-        raise RefusedError("An attribute stands where only text may.")
+        raise RefusedError("An attribute is where only text is allowed.")
     return "".join(each if isinstance(each, str) else "".join(map(str, each.itertext())) for each in content)  # type: ignore[union-attr]
 
 
@@ -277,7 +279,7 @@ def _insert(node: etree._Element, content: Content, after: bool) -> None:
         _put(parent, parent.index(node) + after, content, behind)
         return
     if any(isinstance(each, str) or isinstance(each.tag, str) for each in content):  # type: ignore[union-attr]
-        raise RefusedError("Beside the root element only comments and processing instructions may stand.")
+        raise RefusedError("Beside the root element only comments and processing instructions are allowed.")
     for each in reversed(content) if after else content:
         (node.addnext if after else node.addprevious)(each)  # type: ignore[arg-type]
 
@@ -285,7 +287,7 @@ def _insert(node: etree._Element, content: Content, after: bool) -> None:
 def _remove(node: etree._Element) -> None:
     parent = node.getparent()
     if parent is None:
-        raise RefusedError("The root element, and what stands beside it, cannot be removed.")
+        raise RefusedError("The root element, and the nodes beside it, cannot be removed.")
     index, tail = parent.index(node), node.tail or ""
     node.tail = None
     parent.remove(node)

@@ -145,13 +145,12 @@ class Database:
         url = make_url(location)
         product = url.get_backend_name()
         if product not in ("sqlite", "postgresql"):
-            raise ConfigurationError(
-                f"replicas.catalog: a replica catalog is kept in SQLite or PostgreSQL, not in {product}."
-            )
+            raise ConfigurationError(f"replicas.catalog must be a database of SQLite or PostgreSQL, not of {product}.")
         self.sqlite = product == "sqlite"
         if self.sqlite and url.database in (None, "", ":memory:"):
             raise ConfigurationError(
-                "replicas.catalog: a catalog in memory would be lost.", hint='It looks like "sqlite:///replicas.db".'
+                "replicas.catalog must be a file or a server: a catalog in memory would be lost.",
+                hint='It looks like "sqlite:///replicas.db".',
             )
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False} if self.sqlite else {}
         if not self.sqlite:
@@ -203,5 +202,5 @@ class Database:
 
 def _away(error: Exception) -> Exception:
     if isinstance(error, DBAPIError) or type(error).__module__.split(".")[0] in ("sqlite3", "psycopg"):
-        return DatabaseUnavailableError("The database of the replica catalog did not carry that out.")
+        return DatabaseUnavailableError("The database of the replica catalog failed at this operation.")
     return error

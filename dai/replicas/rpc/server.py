@@ -52,13 +52,13 @@ class Rules:
             granted = frozenset(rights.split())
             if not colon or not granted or granted - {*RIGHTS}:
                 raise ConfigurationError(
-                    f"replicas.acl: {line!r} is no rule.",
+                    f"replicas.acl: {line!r} is not a rule.",
                     hint=f"It looks like '.*: lrc_read'; rights: {', '.join(RIGHTS)}.",
                 )
             try:
                 self._rules.append((re2.compile(expression.strip()), granted))
             except re2.error as error:
-                raise ConfigurationError(f"replicas.acl: {expression!r} is no regular expression.") from error
+                raise ConfigurationError(f"replicas.acl: {expression!r} is not a regular expression.") from error
 
     def allow(self, right: str, caller: str = "") -> bool:
         for expression, granted in self._rules:
@@ -85,7 +85,7 @@ class Server:
             )
         except OSError as error:
             raise ConfigurationError(
-                f"replicas.rpc_port: {host} port {self.port} cannot be listened on: {error.strerror}."
+                f"replicas.rpc_port: the service cannot listen on {host} port {self.port}: {error.strerror}."
             ) from error
         self.port = int(self._listening.sockets[0].getsockname()[1])
 

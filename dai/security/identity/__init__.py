@@ -68,7 +68,7 @@ class Caller:
         """DeniedError where the caller may not ask the resource."""
         if not self.may_ask(resource):
             raise DeniedError(
-                f"{self.name!r} may not ask the resource {resource!r}.",
+                f"{self.name!r} may not use the resource {resource!r}.",
                 hint=f"These credentials are for {', '.join(sorted(self.resources))}.",
             )
 
@@ -160,8 +160,8 @@ class Identification:
                     return replace(caller, bearer=_bearer(head)) if caller.method in _BEARERS else caller
             if self._methods and (b"authorization" in head or b"signature-input" in head):
                 raise UnauthenticatedError(
-                    "These credentials are of no kind that this service takes.",
-                    hint="Was the token copied whole, from its first letter to its last?",
+                    "This service does not take credentials of this kind.",
+                    hint="Was the whole token copied, from its first letter to its last?",
                 )
         except UnauthenticatedError:
             await self._attempts.failed(head.address)
@@ -169,7 +169,7 @@ class Identification:
         if not self._anonymous:
             hints = dict.fromkeys(getattr(method, "hint", "") for method in self._methods)
             raise UnauthenticatedError(
-                "This service serves known callers only.", hint=" Or: ".join(filter(None, hints)) or None
+                "This service serves identified callers only.", hint=" Or: ".join(filter(None, hints)) or None
             )
         return ANONYMOUS
 

@@ -45,7 +45,7 @@ _UNREADABLE = (
 
 
 class Certificates:
-    hint: ClassVar[str] = "Show a certificate. In Python: dai.connect(…, certificate=…, key=…)."
+    hint: ClassVar[str] = "Present a certificate. In Python: dai.connect(…, certificate=…, key=…)."
 
     def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         """ConfigurationError for a subject that is none."""
@@ -109,15 +109,17 @@ class Certificates:
         except _UNREADABLE as error:
             raise UnauthenticatedError(
                 "This certificate does not say who calls.",
-                hint=f"This service reads its {self._config.name} (identity.certificate.name): it must be there once.",
+                hint=f"This service reads the caller from its {self._config.name} (identity.certificate.name): it "
+                "must have exactly one.",
             ) from error
         caller = self._callers.get(name)
         if caller is None and self._callers:
             raise UnauthenticatedError("This service does not know the subject of this certificate.")
         if caller is None and not is_name(name):
             raise UnauthenticatedError(
-                f"The name in this certificate cannot be told in a line, or has more than {MOST_NAME} characters.",
-                hint="Who runs the service can give it another: [identity.certificate.subjects].",
+                f"The name in this certificate has characters that cannot be printed, or more than {MOST_NAME} "
+                "characters.",
+                hint="The operator of the service can give it another name: [identity.certificate.subjects].",
             )
         return caller or Caller(name, "certificate"), expires
 
@@ -128,8 +130,10 @@ def _callers(config: CertificateConfig) -> dict[str, Caller]:
         try:
             name = _text(_parsed(subject)) if config.name == "dn" else subject
         except ValueError as error:
-            hint = 'It looks like "CN=alice,O=Lab": the most special first, as RFC 4514 writes it.'
-            raise ConfigurationError(f"identity.certificate.subjects: {subject!r} is no subject.", hint=hint) from error
+            hint = 'It looks like "CN=alice,O=Lab": the most specific part first, as in RFC 4514.'
+            raise ConfigurationError(
+                f"identity.certificate.subjects: {subject!r} is not a subject.", hint=hint
+            ) from error
         groups, resources = frozenset(each.groups), frozenset(each.resources)
         callers[name] = Caller(each.name, "certificate", resources, each.administrator, groups)
     return callers

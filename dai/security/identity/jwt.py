@@ -103,7 +103,7 @@ class JsonWebTokens:
                 await self._renewed(wait=True)
                 key = self._key(id, algorithm)
             if key is None:
-                raise UnauthenticatedError("This token is signed with a key that its issuer does not show.")
+                raise UnauthenticatedError("This token is signed with a key that its issuer does not publish.")
             claims = jwt.decode(
                 token,
                 key,
@@ -115,7 +115,7 @@ class JsonWebTokens:
             )
             return self._caller(claims), float(claims["exp"]) + config.leeway
         except _UNREADABLE as error:
-            raise UnauthenticatedError(_WRONG.get(type(error), "This token does not hold.")) from error
+            raise UnauthenticatedError(_WRONG.get(type(error), "This token is not valid.")) from error
 
     def _key(self, id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """That of the id; for a token without one the only key of the algorithm."""
@@ -130,7 +130,7 @@ class JsonWebTokens:
         resources = frozenset(_texts(claims, config.resources))
         if not name or (config.resources and not resources):
             lacks = config.resources if name else config.name
-            raise UnauthenticatedError(f"This token says nothing in its claim {lacks!r}, which this service reads.")
+            raise UnauthenticatedError(f"This token lacks the claim {lacks!r}, which this service needs.")
         administrator = bool(config.administrator) and _claim(claims, config.administrator) is True
         return Caller(name, "jwt", resources, administrator, frozenset(_texts(claims, config.groups)))
 
@@ -142,7 +142,7 @@ class JsonWebTokens:
         if wait and self._reading is not None:
             await asyncio.wait([self._reading], timeout=2 * SECONDS)
         if not self._keys:
-            raise BusyError("The keys of the issuer cannot be had at the moment.", retry_after=int(PAUSE))
+            raise BusyError("The keys of the issuer cannot be fetched at the moment.", retry_after=int(PAUSE))
 
     async def _read_again(self) -> None:
         try:
@@ -163,8 +163,8 @@ _WRONG: dict[type[BaseException], str] = {
     jwt.ImmatureSignatureError: "This token is not valid yet.",
     jwt.InvalidIssuedAtError: "This token is not valid yet.",
     jwt.InvalidAudienceError: "This token is for another audience.",
-    jwt.InvalidIssuerError: "This token is of another issuer.",
-    jwt.InvalidAlgorithmError: "This token is signed by an algorithm that this service does not take.",
+    jwt.InvalidIssuerError: "This token is from another issuer.",
+    jwt.InvalidAlgorithmError: "This token is signed with an algorithm that this service does not accept.",
 }
 
 
@@ -181,7 +181,7 @@ def _texts(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
     value = _claim(claims, path) if path else None
     values = [value] if isinstance(value, str) else value or []
     if not isinstance(values, list) or not all(isinstance(each, str) and is_name(each) for each in values):
-        raise UnauthenticatedError(f"The claim {path!r} of this token is no name and no list of names.")
+        raise UnauthenticatedError(f"The claim {path!r} of this token is neither a name nor a list of names.")
     return tuple(values)
 
 

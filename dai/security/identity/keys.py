@@ -31,14 +31,16 @@ def public_key(id: str, config: KeyConfig) -> PublicKey:
     try:
         key = load_pem_public_key(config.key.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigurationError(f"{where} is no file of a public key (PEM).") from error
+        raise ConfigurationError(f"{where} is not a file with a public key (PEM).") from error
     if (
         isinstance(key, ed25519.Ed25519PublicKey)
         or (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1))
         or (isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS)
     ):
         return key
-    raise ConfigurationError(f"{where} is none of Ed25519, P-256, P-384 and RSA with 2048 bits or more.")
+    raise ConfigurationError(
+        f"{where} is not of a supported kind: Ed25519, P-256, P-384, or RSA with 2048 bits or more."
+    )
 
 
 def caller_of(key: KeyConfig, method: str) -> Caller:

@@ -48,7 +48,7 @@ class Seen:
                 elif entry == key:
                     return False
             if place is None:
-                raise BusyError("Too many signed requests at once.", retry_after=10)
+                raise BusyError("The service is getting too many signed requests at once.", retry_after=10)
             _ENTRY.pack_into(self._memory, place, key, until)
         return True
 
@@ -81,13 +81,17 @@ class Window:
         now = time.time()
         if not now - self._seconds - SKEW <= created <= now + SKEW:
             raise UnauthenticatedError(
-                "This signature is too old, or of the future.",
-                hint=f"It may be {self._seconds:g} seconds old by the clock of this service.",
+                "This signature is too old, or its time is in the future.",
+                hint=f"It may be at most {self._seconds:g} seconds old by the clock of this service.",
             )
         if created < self._began:
             # what was seen before is not known any more
-            raise UnauthenticatedError("This signature is older than the service.", hint="Sign the request anew.")
+            raise UnauthenticatedError(
+                "This signature was made before the service started.", hint="Sign the request again."
+            )
         digest = hashlib.sha256(f"{key}\n{nonce}".encode()).digest()
         if not self._seen.first(digest, created + self._seconds + 2 * SKEW):
-            raise UnauthenticatedError("This signature was used before.", hint="Sign each request with its own nonce.")
+            raise UnauthenticatedError(
+                "This signature was used before.", hint="Sign each request with a nonce of its own."
+            )
         return partial(self._seen.forget, digest)

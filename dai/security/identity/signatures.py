@@ -89,7 +89,7 @@ class Signatures:
         except (HTTPMessageSignaturesException, ValueError, TypeError, KeyError, RecursionError) as error:
             covered = ", ".join(required)
             raise UnauthenticatedError(
-                "This signature does not hold.",
+                "This signature is not valid.",
                 hint=f"It must cover {covered}, and be at most {self._seconds:g} seconds old by this service's clock.",
             ) from error
         head.forget = self._window.take(id, int(result.parameters["created"]), result.nonce)

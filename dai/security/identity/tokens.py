@@ -61,7 +61,7 @@ class Tokens:
             kept = await self._looked_up(token, digest)
         caller, _, expires = kept
         if expires <= time.time():
-            raise UnauthenticatedError("This token has expired.", hint="Ask who runs the service for a new one.")
+            raise UnauthenticatedError("This token has expired.", hint="Ask the operator of the service for a new one.")
         return caller
 
     async def _looked_up(self, token: str, digest: str) -> tuple[Caller, float, float]:
@@ -70,7 +70,7 @@ class Tokens:
             self._known.pop(digest, None)
             raise UnauthenticatedError(
                 "This service does not know this token; it may have been revoked.",
-                hint="Who runs the service makes another: dai tokens create.",
+                hint="The operator of the service can make another: dai tokens create.",
             )
         resources, groups = frozenset(stored.resources), frozenset(stored.groups)
         caller = Caller(stored.name, "token", resources, stored.administrator, groups)

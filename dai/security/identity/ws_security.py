@@ -81,7 +81,7 @@ class WsSecurity(SignedMessages):
             if form.created is None and not self._takes_without_time:
                 raise UnauthenticatedError(
                     "This WS-Security signature covers no Timestamp: whoever reads the message could send it again.",
-                    hint="Sign a Timestamp with the body; or who runs the service allows it: "
+                    hint="Sign a Timestamp with the body; or ask the operator of the service to set "
                     "identity.signatures.documents_without_nonce.",
                 )
             if form.expires is not None and form.expires < time.time():
@@ -92,9 +92,9 @@ class WsSecurity(SignedMessages):
             return key, body.signed_data, form.created, form.nonce
         except UNREADABLE as error:
             raise UnauthenticatedError(
-                "This WS-Security signature does not hold.",
-                hint="It is one signature by RSA or ECDSA with SHA-256 or more over the Body and a Timestamp, by "
-                "exclusive canonicalisation; docs/identity.md shows it.",
+                "This WS-Security signature is not valid.",
+                hint="It must be one signature by RSA or ECDSA with SHA-256 or more over the Body and a Timestamp, by "
+                "exclusive canonicalisation; docs/identity.md shows one.",
             ) from error
 
 

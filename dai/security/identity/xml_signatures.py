@@ -47,7 +47,7 @@ _BOUNDS = DocumentLimits(depth=200, elements=100_000)
 class XmlSignatures(SignedMessages):
     name: ClassVar[str] = "xml-signature"
     hint: ClassVar[str] = (
-        "Sign the document and send it to /resources/NAME/perform; a query is one, too: sqlQueryStatement. "
+        "Sign the document and send it to /resources/NAME/perform; for a query use sqlQueryStatement. "
         'In Python: dai.connect(…, signing_key=…, key_id=…, signs="documents").perform(…).'
     )
 
@@ -85,8 +85,8 @@ class XmlSignatures(SignedMessages):
             if form.property_id is None and not self._takes_without_time:
                 raise UnauthenticatedError(
                     "This XML Signature has no time and no nonce: whoever reads the document could send it again.",
-                    hint="Sign a property with ReplayProtect and target, as docs/identity.md shows; or who runs the "
-                    "service allows it: identity.signatures.documents_without_nonce.",
+                    hint="Sign a property with ReplayProtect and target, as docs/identity.md shows; or ask the "
+                    "operator of the service to set identity.signatures.documents_without_nonce.",
                 )
             first, *further = verified(document, key, "./", 1 if form.property_id is None else 2)
             proof = None
@@ -97,9 +97,9 @@ class XmlSignatures(SignedMessages):
             return key, first.signed_data, proof
         except UNREADABLE as error:
             raise UnauthenticatedError(
-                "This XML Signature does not hold.",
-                hint="It is one enveloped signature in the root, over the whole document by exclusive "
-                "canonicalisation, with a key that this service knows; docs/identity.md shows it.",
+                "This XML Signature is not valid.",
+                hint="It must be one enveloped signature in the root, over the whole document by exclusive "
+                "canonicalisation, with a key that this service knows; docs/identity.md shows one.",
             ) from error
 
 

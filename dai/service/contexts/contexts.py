@@ -181,8 +181,8 @@ class Contexts:
             stored = _stored(row, self._parents_of(_reading(connection), holder, new.id))
             if not _same(stored, new):
                 raise ConflictError(
-                    f"The context {new.id} is there with another media type or other parents.",
-                    hint="Contexts do not change: put it as it is, or end it first.",
+                    f"The context {new.id} already exists with another media type or other parents.",
+                    hint="A context cannot change: put it with the same ones, or end it first.",
                 )
             self._extend(connection, new.owner, new.id, new.expires)
             return replace(stored, content=new.content, expires=max(stored.expires, new.expires)), False
@@ -194,11 +194,13 @@ class Contexts:
         for parent in new.parents:
             above = self._row(connection, holder, parent)
             if parent == new.id or above is None or above.expires <= new.created or (above.version and not new.version):
-                raise ConflictError(f"The parent {parent} is no context that is there.", hint="Put it first.")
+                raise ConflictError(
+                    f"There is no context {parent}, which is to be a parent.", hint="Put the parent first."
+                )
         if self._above(connection, holder, new.parents) > MOST_ABOVE:
             raise LimitError(
-                f"More than {MOST_ABOVE} contexts would be above this one.",
-                hint="Put it below fewer, or below those that are there longest.",
+                f"The context would have more than {MOST_ABOVE} ancestors.",
+                hint="Give it fewer parents, or parents with fewer ancestors.",
                 limit="contexts above one",
             )
         self._take_room(connection, holder, new.owner, len(new.content), 1)
@@ -239,11 +241,11 @@ class Contexts:
         row = self._found(connection, id, caller)
         if not row.version:
             raise ConflictError(
-                f"{id} is a context, which does not change.", hint="Put the new bytes: another context."
+                f"{id} is a context, which cannot change.", hint="Put the new bytes as another context."
             )
         if versions is not None and row.version not in versions:
             raise PreconditionError(
-                f"The document {id} was replaced meanwhile: it has the version {row.version}.",
+                f"The document {id} was replaced meanwhile; it now has the version {row.version}.",
                 hint="Read it again, then send yours with its ETag in If-Match.",
             )
         self._take_room(connection, row.holder, row.owner, len(content) - row.size)
@@ -269,7 +271,7 @@ class Contexts:
     def _end(self, connection: sa.Connection, id: str, caller: Caller) -> str:
         row = self._found(connection, id, caller)
         if children := self._children(connection, row.holder, id):
-            raise ConflictError(f"The context {id} is the parent of {children[0]}.", hint="End that first.")
+            raise ConflictError(f"The context {id} is the parent of {children[0]}.", hint="End the child first.")
         self._delete(connection, row.holder, id)
         return str(row.owner)
 
@@ -313,8 +315,8 @@ class Contexts:
     def _check_size(self, content: bytes) -> None:
         if len(content) > self._limits.context_bytes:
             raise TooLargeError(
-                f"A context has {self._limits.context_bytes:,} bytes at most; these are {len(content):,}.",
-                hint="limits.context_bytes of the configuration says how many.",
+                f"A context can have at most {self._limits.context_bytes:,} bytes; this one has {len(content):,}.",
+                hint="The operator of the service can raise limits.context_bytes.",
             )
 
     def _take_room(self, connection: sa.Connection, holder: str, owner: str, more: int, new: int = 0) -> None:
@@ -330,7 +332,7 @@ class Contexts:
         if more > 0:
             if sum(each for _, each in held.values()) + more > self._limits.contexts_bytes:
                 raise LimitError(
-                    f"The contexts of this service have the {self._limits.contexts_bytes:,} bytes allowed.",
+                    f"The contexts of this service use all of the {self._limits.contexts_bytes:,} bytes allowed.",
                     hint="End those that you no longer need: GET /contexts lists them.",
                     limit="limits.contexts_bytes",
                 )

@@ -70,7 +70,7 @@ def _context(root: Any) -> str | None:
     try:
         return uuid.UUID(text.removeprefix("urn:uuid:")).hex
     except ValueError as error:
-        raise DocumentError(f"The context-identifier {text[:100]!r} is none of this service.") from error
+        raise DocumentError(f"The context-identifier {text[:100]!r} is not from this service.") from error
 
 
 class ContextService:
@@ -96,7 +96,9 @@ class ContextService:
             operation = self._operations.get(call.operation)
             if operation is None:
                 known = ", ".join(self._operations)
-                raise DocumentError(f"There is no operation {call.operation[:100]!r}.", hint=f"There are {known}.")
+                raise DocumentError(
+                    f"There is no operation {call.operation[:100]!r}.", hint=f"The operations are {known}."
+                )
             return 200, envelope(await operation(call), NAMESPACE)
         except DaiError as error:
             return 500, fault(error)
@@ -148,7 +150,7 @@ class ContextService:
             raise DocumentError(f"{call.operation} needs the context of an activity in the header of the message.")
         stored = await self._read(self._contexts.get, call.context, self._caller)
         if stored.media_type != MEDIA_TYPE:
-            raise NotFoundError(f"{call.context!r} is no activity.")
+            raise NotFoundError(f"{call.context!r} is not an activity.")
         return stored
 
     def _described(self, stored: Stored, kind: str) -> str:
@@ -198,9 +200,9 @@ def _timeout(element: Any) -> float | None:
         else:
             return None
     except (ValueError, OverflowError) as error:
-        raise ParameterError("The timeout is no number of seconds, or expiresAt no time.") from error
+        raise ParameterError("The timeout is not a number of seconds, or expiresAt is not a time.") from error
     if not 0 < seconds < 1e9:
-        raise ParameterError("The timeout must end in the future.", hint="It is a number of seconds above 0.")
+        raise ParameterError("The timeout must end in the future.", hint="Give a number of seconds above 0.")
     return seconds
 
 

@@ -96,7 +96,7 @@ class Execution:
         except Exception as caught:
             log.error("job failed", exc_info=caught, extra={"job": job.id})
             error = of_memory(caught) or InternalError(
-                "The service failed at this job; its log says more under the job's id."
+                "The service failed at this job; its log has the cause under the job's id."
             )
         if error is not None and live.running is not None:
             error.with_commits(live.running.committed)
@@ -143,7 +143,7 @@ class Execution:
         """A context that cancels its work, in the database too, when it takes longer than a job may."""
         error = LimitError(
             f"The job ran longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
-            hint="Request less or in parts, or ask for a higher limits.execution_seconds in the configuration.",
+            hint="Request less, or in parts; or ask the operator of the service for a higher limits.execution_seconds.",
             limit="limits.execution_seconds",
         )
         timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])

@@ -168,7 +168,7 @@ class Jobs:
             self._check_stopping()
             queued = self.store.change(job, {PENDING}, phase=QUEUED)
             if queued is None:
-                raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
+                raise ConflictError(f"Job {id} left the phase PENDING meanwhile.")
             try:
                 self._enqueue(queued, live)
             except BusyError:
@@ -214,12 +214,12 @@ class Jobs:
         most = max(self.limits.job_seconds_most, self.limits.job_seconds)
         if when > job.created + most:
             raise RequestError(
-                f"A job is kept for {most:,.0f} seconds from its creation at most (limits.job_seconds_most).",
+                f"A job can be kept for at most {most:,.0f} seconds after its creation (limits.job_seconds_most).",
                 hint="Set an earlier time, and fetch its results before.",
             )
         changed = self.store.change(job, {PENDING, QUEUED, EXECUTING, COMPLETED, ERROR, ABORTED}, destruction=when)
         if changed is None:
-            raise NotFoundError(f"There is no job {id!r} any more.")
+            raise NotFoundError(f"There is no longer a job {id!r}.")
         return changed
 
     def output(self, job: Job, name: str) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Jobs:
 
     def _check_stopping(self) -> None:
         if self._stopping:
-            raise BusyError("The service stops.", retry_after=10)
+            raise BusyError("The service is stopping.", retry_after=10)
 
     def _check_queue(self) -> None:
         self._check_stopping()
@@ -280,7 +280,9 @@ class Jobs:
         return self.limits.jobs + self.limits.job_queue
 
     def _full(self) -> BusyError:
-        return BusyError(f"{self.limits.job_queue} jobs wait already; no more are taken.", retry_after=30)
+        return BusyError(
+            f"The service already has {self.limits.job_queue} jobs in its queue; it takes no more.", retry_after=30
+        )
 
     def _parsed(self, job: Job) -> Perform:
         if job.kind == "query":
@@ -340,7 +342,7 @@ class Jobs:
         # it counts itself: of two that come at once in two processes both may be refused, but never both taken
         if most and self.store.active(job.resource) > most:
             raise BusyError(
-                f"The resource {job.resource!r} has the {most:,} jobs already that may be queued or run "
+                f"The resource {job.resource!r} already has the {most:,} jobs that may be queued or run "
                 "(limits.resource_jobs, policy.jobs).",
                 hint="Try again when one has ended.",
                 retry_after=30,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Access(Protocol):
     """``may`` raises DeniedError where the policy does not let the caller do that ``work``. ``query`` gives solutions
-    in JSON; ``fetch`` the text that is at a URL, of ``most`` bytes, where the deployer allows deliveries from there."""
+    in JSON; ``fetch`` the text that is at a URL, of ``most`` bytes, where the operator allows deliveries from there."""
 
     registry: Registry
     caller: Caller

@@ -73,10 +73,11 @@ class Database:
         url = make_url(location)
         product = url.get_backend_name()
         if product not in ("sqlite", "postgresql"):
-            raise ConfigurationError(f"registry.store: a registry is kept in SQLite or PostgreSQL, not in {product}.")
+            raise ConfigurationError(f"registry.store must be a database of SQLite or PostgreSQL, not of {product}.")
         if product == "sqlite" and url.database in (None, "", ":memory:"):
             raise ConfigurationError(
-                "registry.store: a registry in memory would be lost.", hint='It looks like "sqlite:///registry.db".'
+                "registry.store must be a file or a server: a registry in memory would be lost.",
+                hint='It looks like "sqlite:///registry.db".',
             )
         options: dict[str, Any] = {"connect_args": {"timeout": 30, "check_same_thread": False}}
         if product == "postgresql":
@@ -174,7 +175,7 @@ class Database:
         try:
             yield
         except SQLAlchemyError as error:
-            raise DatabaseUnavailableError("The database of the registry did not carry that out.") from error
+            raise DatabaseUnavailableError("The database of the registry failed at this operation.") from error
 
     def close(self) -> None:
         if self._looking is not None:

@@ -177,12 +177,14 @@ def checked(entry: Entry) -> Entry:
     """ParameterError for what no entry may be."""
     if not is_iri(entry.key) or entry.key.startswith(_OWN):
         raise ParameterError(
-            f"The key {entry.key[:100]!r} is no IRI.", hint="It looks like urn:… or https://…, without spaces."
+            f"The key {entry.key[:100]!r} is not an IRI.", hint="It looks like urn:… or https://…, without spaces."
         )
     if entry.kind != METADATA and entry.kind not in KINDS:
         raise ParameterError(f"There is no kind {entry.kind[:100]!r}.", hint=nearest(entry.kind, [*KINDS, METADATA]))
     if (entry.metadata is None) is (entry.kind == METADATA):
-        raise ParameterError(f"{entry.key!r}: metadata, and nothing else, has a type and a value.")
+        raise ParameterError(
+            f"{entry.key!r}: metadata must have a type and a value, and other entries cannot have them."
+        )
     if entry.metadata is not None:
         _check_metadata(entry.metadata)
     elif not entry.name and entry.kind not in ("binding", "assertion"):
@@ -192,16 +194,16 @@ def checked(entry: Entry) -> Entry:
         own = name in SAID or (name == "type" and entry.kind == METADATA)
         if own or not (_NAME.fullmatch(name) or (is_iri(name) and not name.startswith(_RESERVED))):
             raise ParameterError(
-                f"{entry.key!r}: {name[:100]!r} is no name of a property.",
-                hint="It is a word of letters, digits, - and _, or an IRI outside the registry's vocabulary; none of "
-                f"{', '.join(sorted(SAID))}, which the registry says itself.",
+                f"{entry.key!r}: {name[:100]!r} is not the name of a property.",
+                hint="Use a word of letters, digits, - and _, or an IRI outside the registry's vocabulary; but none of "
+                f"{', '.join(sorted(SAID))}, which the registry sets itself.",
             )
         for each in listed(value):
             _check_value(entry.key, name, each)
     references = (each.tmodel for each in (*entry.categories, *entry.identifiers) if each.tmodel)
     for each in (*references, *entry.implements):
         if not is_iri(each):
-            raise ParameterError(f"{entry.key!r}: the tModel {each[:100]!r} is no IRI.")
+            raise ParameterError(f"{entry.key!r}: the tModel {each[:100]!r} is not an IRI.")
     return entry
 
 
@@ -216,13 +218,13 @@ def check_readers(readers: tuple[str, ...]) -> None:
 def _check_metadata(metadata: Metadata) -> None:
     if not is_iri(metadata.type) or metadata.type.startswith(_RESERVED):
         raise ParameterError(
-            f"The type {metadata.type[:100]!r} of metadata is no IRI, or one that the registry itself says.",
+            f"The type {metadata.type[:100]!r} of metadata is not an IRI, or is one that only the registry sets.",
             hint="It looks like http://example.org/terms#quality.",
         )
     if metadata.form not in FORMS:
         raise ParameterError(f"There is no form {metadata.form[:100]!r}.", hint=nearest(metadata.form, list(FORMS)))
     if metadata.form == "uri" and not is_iri(metadata.value):
-        raise ParameterError(f"The value {metadata.value[:100]!r} is no IRI.")
+        raise ParameterError(f"The value {metadata.value[:100]!r} is not an IRI.")
 
 
 def _check_value(key: str, name: str, value: Any) -> None:
@@ -233,7 +235,7 @@ def _check_value(key: str, name: str, value: Any) -> None:
     if isinstance(value, dict) and value.keys() == {"uri"} and isinstance(value["uri"], str) and is_iri(value["uri"]):
         return
     raise ParameterError(
-        f"{key!r}: the property {name!r} has a value that is none.",
+        f"{key!r}: the property {name!r} has a value of a kind that is not allowed.",
         hint='A value is a text, a number (of 64 bits), true, false, {"uri": "…"} or a list of these.',
     )
 

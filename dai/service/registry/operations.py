@@ -46,10 +46,12 @@ def _publish(draft: Draft, caller: Caller, publication: Publication, settings: R
     before = draft.get(entry.key)
     if before is not None:
         if not sees(caller, draft.audience(before)):
-            raise DeniedError(f"The key {entry.key!r} belongs to somebody else.", hint="Choose another key.")
+            raise DeniedError(f"The key {entry.key!r} belongs to another owner.", hint="Choose another key.")
         own(before, caller)
         if before.kind != entry.kind:
-            raise ConflictError(f"{entry.key!r} is a {before.kind}, and stays one.", hint="Choose another key.")
+            raise ConflictError(
+                f"{entry.key!r} is a {before.kind}, and cannot change its kind.", hint="Choose another key."
+            )
     _check_parent(draft, caller, entry)
     if entry.parent is not None and (before is None or before.parent != entry.parent):
         _check_depth(draft, entry)
@@ -81,17 +83,19 @@ def _publish(draft: Draft, caller: Caller, publication: Publication, settings: R
 def _check_parent(draft: Draft, caller: Caller, entry: Entry) -> None:
     parent = draft.get(entry.parent) if entry.parent is not None else None
     if entry.parent is not None and (parent is None or not sees(caller, draft.audience(parent))):
-        raise NotFoundError(f"There is no entry {entry.parent!r}, below which {entry.key!r} is to stand.")
+        raise NotFoundError(f"There is no entry {entry.parent!r}, which is to be the parent of {entry.key!r}.")
     if entry.kind == METADATA:
         if parent is None:
-            raise ParameterError(f"The metadata {entry.key!r} must say what it is about.", hint="That is its parent.")
+            raise ParameterError(
+                f"The metadata {entry.key!r} must say what it is about.", hint="Give that entry as its parent."
+            )
         if any(each.key == entry.key for each in draft.chain(parent)):
-            raise ConflictError(f"{entry.key!r} cannot be about itself, or what is said about itself.")
+            raise ConflictError(f"{entry.key!r} cannot be about itself, or about other metadata about itself.")
         return
     kind = None if parent is None else parent.kind
     if kind not in KINDS[entry.kind]:
         allowed = " or ".join(sorted(f"below a {each}" if each else "by itself" for each in KINDS[entry.kind]))
-        raise ParameterError(f"{entry.key!r}: a {entry.kind} stands {allowed}.")
+        raise ParameterError(f"{entry.key!r}: a {entry.kind} must be {allowed}.")
     if parent is not None:
         own(parent, caller)
 
@@ -102,7 +106,7 @@ def _check_depth(draft: Draft, entry: Entry) -> None:
         lower += 1
     above = draft.get(str(entry.parent))
     if lower + (0 if above is None else sum(1 for _ in draft.chain(above))) > MOST_DEPTH:
-        raise ParameterError(f"{entry.key!r} would stand below more than {MOST_DEPTH - lower} others.")
+        raise ParameterError(f"{entry.key!r} would be more than {MOST_DEPTH - lower} levels deep.")
 
 
 def _check_room(draft: Draft, owner: str, more: int, settings: RegistryConfig) -> None:
@@ -111,7 +115,7 @@ def _check_room(draft: Draft, owner: str, more: int, settings: RegistryConfig) -
     if draft.owned(owner) + more > settings.owner_entries:
         raise QuotaError(
             f"{owner or 'Anonymous callers'!r} has {settings.owner_entries:,} entries, the most that is allowed.",
-            hint="Delete some, or ask who runs the registry (registry.owner_entries).",
+            hint="Delete some, or ask the operator of the registry for more (registry.owner_entries).",
         )
 
 
@@ -174,7 +178,9 @@ def there(draft: Draft, key: str, caller: Caller) -> Entry:
 
 def own(entry: Entry, caller: Caller) -> None:
     if not caller.sees(entry.owner):
-        raise DeniedError(f"{entry.key!r} belongs to somebody else.", hint="Its owner and administrators may do that.")
+        raise DeniedError(
+            f"{entry.key!r} belongs to another owner.", hint="Only its owner and administrators may change it."
+        )
 
 
 def missing(key: str) -> NotFoundError:

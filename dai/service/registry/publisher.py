@@ -231,5 +231,5 @@ class Publisher:
     def close(self) -> None:
         self.stop()
         self._thread.join(CLOSING_SECONDS)
-        self._calls.cancel(CancelledError("The service stops."))
+        self._calls.cancel(CancelledError("The service is stopping."))
         self._client.close()

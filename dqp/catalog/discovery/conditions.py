@@ -61,8 +61,9 @@ def query_of(find: str, where: str, *, evaluators: bool = False) -> str:
         if not equals or not value or name not in _CONDITIONS or (evaluators and name not in ("resource", "service")):
             known = [*_CONDITIONS] if not evaluators else ["resource", "service"]
             raise ConfigurationError(
-                f"{where}: {each!r} is no condition.",
-                hint=nearest(name, known) + ' It looks like "unit=mJy table=galaxies", or is a query in SPARQL.',
+                f"{where}: {each!r} is not a condition.",
+                hint=nearest(name, known)
+                + ' A condition looks like "unit=mJy table=galaxies"; a SPARQL query is possible, too.',
             )
         if not evaluators and name not in ("resource", "service") and _TABLE not in patterns:
             patterns.append(_TABLE)

@@ -107,7 +107,7 @@ class Follower:
                 self._leases.clock(sent, float(entry["time"]))
                 self._leases.hold(key, entry.get("expires"))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError("The registry answers with an entry that is none.") from error
+            raise DataError("The registry answered with something that is not an entry.") from error
         return not entry.get("deprecated") and key not in self._leases.ended(time.monotonic())
 
     def _tell(self) -> None:
@@ -146,7 +146,7 @@ class Follower:
         try:
             number, answered, identified = int(about["number"]), float(about["time"]), bool(about["identified"])
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError("The address answers, but not as a registry.") from error
+            raise DataError("The address answers, but it is not a registry.") from error
         with self._lock:
             self._leases.clock(sent, answered, anew=True)
         self._believes = bool(self._settings.publishers) or not identified
@@ -227,12 +227,12 @@ class Follower:
         """Why the entry is not believed, or not asked."""
         owners = {entry["owner"], entry["holder"]}
         if not owners <= set(self._settings.publishers or ("",)):
-            return "It was published by somebody whom publishers does not list."
+            return "Its publisher is not listed in publishers."
         try:
             allowed = any(within(entry["address"], each) for each in self._settings.allow)
         except ValueError:
             allowed = False
-        return None if allowed else "Its address is none of those that allow lists."
+        return None if allowed else "Its address is not listed in allow."
 
     def _note(self, problems: Mapping[str, str]) -> None:
         for address, why in problems.items():
@@ -291,11 +291,11 @@ def _events(reply: Reply) -> Iterator[Mapping[str, Any]]:
                 kind = value.decode()
             elif name == b"data":
                 if kind == "error":
-                    raise UnreachableError("The registry ends its feed of changes.")
+                    raise UnreachableError("The registry ended its feed of changes.")
                 try:
                     event = json.loads(value)
                 except ValueError as error:
-                    raise DataError("The registry tells of a change that is none.") from error
+                    raise DataError("The registry sent something that is not a change.") from error
                 if isinstance(event, dict):
                     yield event
-    raise UnreachableError("The registry has ended its feed of changes.")
+    raise UnreachableError("The registry ended its feed of changes.")

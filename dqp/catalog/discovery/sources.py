@@ -65,7 +65,7 @@ class DiscoveredSources:
         for each in entries:
             alias = alias_of(each.address)
             if alias in self._configured or alias in by_alias:
-                taken[each.address] = f"There is a source {alias!r} already."
+                taken[each.address] = f"There is already a source {alias!r}."
             else:
                 by_alias[alias] = each
         for alias, each in by_alias.items():

@@ -302,10 +302,10 @@ class Copies:
         if name not in self._found and self._failed is not None:
             raise unavailable(self.alias, self._failed[0]) from self._failed[0]
         if not self._found.get(name):
-            silent = "".join(f" The catalog {url} was not heard: {why}." for url, why in self._faulty(name))
+            silent = "".join(f" The catalog {url} gave no answer: {why}." for url, why in self._faulty(name))
             raise NotFoundError(
                 f"There is no table {shown}.",
-                hint=f"The replica service has no such name. Upper and lower case letters of its names count.{silent}",
+                hint=f"The replica service has no such name; its names are case-sensitive.{silent}",
             )
         if choice.away is not None and not choice.used:
             why = f"None of its {len(choice.others)} copies can be read: {_listed(choice.others)}."

@@ -132,7 +132,7 @@ class DescribedSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        raise DatabaseUnavailableError(f"The source {self.alias!r} is only described: it has no database.")
+        raise DatabaseUnavailableError(f"The source {self.alias!r} is only a description: it has no database.")
 
     def close(self) -> None:
         """Does nothing: there are no connections."""

@@ -165,7 +165,7 @@ class ServiceSource(Source):
                 # Otherwise bytes of another kind could pass for a table without rows.
                 if result.form != "arrow":
                     raise UnreachableError(
-                        "The address answers, but not as a data service.", hint="Check the address of the source."
+                        "The address answers, but it is not a data service.", hint="Check the address of the source."
                     )
                 stream = readable(result.stream())
             stack.callback(stream.close)
@@ -201,7 +201,7 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError("The address answers, but not as a data service.") from error
+        raise DataError("The address answers, but it is not a data service.") from error
 
 
 def _table(document: Mapping[str, Any]) -> TableInfo:

@@ -81,8 +81,8 @@ def refusing(alias: str) -> Iterator[None]:
         raise
     except (UnauthenticatedError, DeniedError) as error:
         raise DeniedError(
-            f"The source {alias!r} refuses what you ask of it: {error.detail}",
-            hint="The federation asks this source with your credentials; ask who runs the source to grant it.",
+            f"The source {alias!r} refuses your request: {error.detail}",
+            hint="The federation sends your credentials to this source; ask its operator to grant you access.",
             source=alias,
         ) from error
 

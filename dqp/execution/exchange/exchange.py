@@ -41,7 +41,7 @@ def split(
     """
     index = batch.schema.get_field_index(buckets)
     if index < 0:
-        raise DataError(f"The batch has no single column {buckets!r} to partition by.")
+        raise DataError(f"The batch needs exactly one column {buckets!r} to partition by.")
     numbers = batch.column(index)
     if not pa.types.is_integer(numbers.type) or numbers.null_count:
         raise DataError(f"The column {buckets!r} has to number buckets: integers without NULLs, not {numbers.type}.")

@@ -77,7 +77,7 @@ class _Sequence:
         self.positions = dict.fromkeys(readers, 0)
         self.spool = Spool(
             directory,
-            "what a slower reader of an exchange still wants",
+            "rows that a slower reader of an exchange has not read yet",
             hint="Free disk space, or allow the exchange more memory.",
         )
         self.rows = 0
@@ -185,7 +185,7 @@ class Outbox:
         if self._cause is not None:
             raise self._cause
         if self._finished:
-            raise ConflictError("This exchange has ended; nothing can be put any more.")
+            raise ConflictError("This exchange has ended; nothing more can be put into it.")
         if not self._reading:
             raise ClosedError("All readers of this exchange are gone.")
         sequence = self._sequences[partition]
@@ -224,7 +224,8 @@ class Outbox:
                     left = max(self._taken, began) + self._patience - now
                     if left <= 0:
                         raise LimitError(
-                            f"An exchange between fragments holds {self._disk:,} bytes on disk, and no reader goes on.",
+                            f"An exchange between fragments holds {self._disk:,} bytes on disk, and no reader "
+                            "reads on.",
                             hint="Allow it more disk or memory, or make the query smaller.",
                         )
                 self._room.wait(cancellation, left)
@@ -289,9 +290,9 @@ class Outbox:
         ConflictError for a reader who is there already, NotFoundError for one who does not exist."""
         with self._lock:
             if not 0 <= reader < self.readers:
-                raise NotFoundError(f"There is no partition {reader} of {self.readers}.")
+                raise NotFoundError(f"There is no partition {reader}; the exchange has {self.readers}.")
             if reader not in self._unclaimed:
-                raise ConflictError(f"Partition {reader} has its reader already.")
+                raise ConflictError(f"Partition {reader} already has a reader.")
             self._unclaimed.remove(reader)
         batches = self._read(reader, cancellation or Cancellation())
         return Stream(self.schema, batches, lambda: self._leave(reader))

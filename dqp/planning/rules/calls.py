@@ -64,7 +64,7 @@ def _extracted(node: Operator, known: _Known) -> Operator:
     if not passing:
         first = next(call for each in node.expressions for call in _calls_in(each, context))
         raise StatementError(
-            "An operation call cannot stand in this place.",
+            "An operation call cannot be used in this place.",
             position=place_of(first),
             hint="Call it in a subquery in FROM.",
         )
@@ -82,7 +82,7 @@ def _inside(expression: exp.Expression, context: Context) -> exp.Expression:
         plan = calls(node.plan, context)
         if any(isinstance(each, Call) for each in walk(plan)) and free(plan):
             raise StatementError(
-                "An operation call cannot stand in a subquery that uses columns of the query around it.",
+                "An operation call cannot be used in a subquery that uses columns of the query around it.",
                 hint="Write the subquery as a join.",
             )
         return Nested(**{**node.args, "plan": plan})
@@ -127,7 +127,7 @@ class _Extraction:
             inside = [call for part in each.find_all(*_OF_ELEMENTS) for call in _calls_in(part, self._context)]
             if inside:
                 raise StatementError(
-                    "An operation call cannot stand in a function of the elements of a list.",
+                    "An operation call cannot be used in a function of the elements of a list.",
                     position=place_of(inside[0]),
                     hint="Call it over the rows of unnest(…) in a subquery in FROM.",
                 )
@@ -261,7 +261,7 @@ def _join(node: Join, known: _Known) -> Operator:
             after.append(each)
         else:
             raise StatementError(
-                f"An operation call over both sides of a {node.kind} join cannot stand in its condition.",
+                f"The condition of a {node.kind} join cannot call an operation with columns of both sides.",
                 position=place_of(calls_of_part[0]),
                 hint="Call it in a subquery in FROM.",
             )

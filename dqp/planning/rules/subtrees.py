@@ -196,7 +196,7 @@ def remark_if_less(tree: Operator, other: Operator, context: Context) -> str | N
     before, after = (_elapsed(each, 1.0, context, once=once) for each, once in ((other, others), (tree, sharing)))
     if after > BETTER * before:
         return None
-    return f"about {before:.2g} s with joins in the sources, {after:.2g} s with what is equal computed once, here"
+    return f"about {before:.2g} s with joins in the sources, {after:.2g} s with common subtrees computed once, here"
 
 
 def is_plain(tree: Operator) -> bool:

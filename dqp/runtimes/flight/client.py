@@ -121,19 +121,19 @@ def reached(
     if reason:
         raise ConfigurationError(
             f"The evaluator {name} answers, but its exchanges do not: {reason}.",
-            hint="Look at certificate, client_ca and ca in the [service.tls] of both.",
+            hint="Check certificate, client_ca and ca in the [service.tls] of both.",
         )
     if tls is None:
         raise ConfigurationError(
-            f"The evaluator {name} answers, but its exchanges are not reached: it is on another machine or in a "
+            f"The evaluator {name} answers, but its exchanges cannot be reached: it is on another machine or in a "
             "container.",
             hint="Without TLS exchanges are on loopback only: run the federation and all of its evaluators on one "
             "machine, or give each of them [service.tls], and the evaluators flight_host.",
         )
     raise ConfigurationError(
-        f"The evaluator {name} answers, but its exchanges are not reached at {address}.",
-        hint="Set flight_host in its [roles.evaluator] to a name by which others reach it, and let them through to "
-        "its flight_port.",
+        f"The evaluator {name} answers, but its exchanges cannot be reached at {address}.",
+        hint="Set flight_host in its [roles.evaluator] to a name by which the others reach it, and open "
+        "its flight_port to them.",
     )
 
 
@@ -207,7 +207,7 @@ def _received(reader: flight.FlightStreamReader, address: str, cancellation: Can
                 if chunk.data is not None:
                     chunk.data.validate(full=True)  # its offsets are addresses, and another process has written them
             except StopIteration:
-                raise EvaluatorLostError("An exchange ended before its end was seen.", address=address) from None
+                raise EvaluatorLostError("An exchange broke off before its end.", address=address) from None
             except (pa.ArrowException, OSError) as error:
                 cancellation.check()
                 raise _received_error(error, address) from error
@@ -217,7 +217,7 @@ def _received(reader: flight.FlightStreamReader, address: str, cancellation: Can
             rows += chunk.data.num_rows
             yield chunk.data
     if json.loads(chunk.app_metadata.to_pybytes()) != {"batches": batches, "rows": rows}:
-        raise EvaluatorLostError(f"Of an exchange only {rows:,} rows in {batches:,} batches arrived.", address=address)
+        raise EvaluatorLostError(f"Only {rows:,} rows in {batches:,} batches of an exchange arrived.", address=address)
 
 
 def _received_error(error: Exception, address: str) -> DaiError:
@@ -230,8 +230,8 @@ def _received_error(error: Exception, address: str) -> DaiError:
     lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
     if isinstance(error, lost):
         if reason := why(error):
-            return EvaluatorLostError(f"No connection to the port {address} is possible: {reason}.", address=address)
+            return EvaluatorLostError(f"Cannot connect to the evaluator's port {address}: {reason}.", address=address)
         return EvaluatorLostError(
-            f"The evaluator with the port {address} went away while its tuples were wanted.", address=address
+            f"The evaluator with the port {address} went away while its rows were being read.", address=address
         )
     return InternalError(f"An exchange between evaluators failed ({type(error).__name__}).")

@@ -137,7 +137,7 @@ class FlightPort:
             )
         if host in ("", "0.0.0.0", "::"):
             raise ConfigurationError(
-                f"flight_host = {host!r} is no address that others could be told.",
+                f"flight_host = {host!r} is not an address by which other machines can reach this one.",
                 hint="Use the name of this machine that is in its certificate.",
             )
         self._tls = tls
@@ -188,9 +188,9 @@ class FlightPort:
         with self._changed:
             self._check_withdrawn(ticket)
             if ticket.key in self._published:
-                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} is published already.")
+                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} is already published.")
             if self._closing:
-                raise EvaluatorLostError("The evaluator shuts down.")
+                raise EvaluatorLostError("The evaluator is shutting down.")
             self._published[ticket.key] = (ticket.token, opener)
             self._changed.notify_all()
 
@@ -238,7 +238,7 @@ class FlightPort:
             self._changed.notify_all()
         self._closed.set()
         for get in running:
-            get.cancellation.cancel(EvaluatorLostError("The evaluator shuts down."))
+            get.cancellation.cancel(EvaluatorLostError("The evaluator is shutting down."))
         if self._renewer is not None:
             self._renewer.join()
         self._stop()
@@ -304,7 +304,7 @@ class FlightPort:
             if ticket.key in self._published:
                 return True
             if self._closing:
-                raise EvaluatorLostError("The evaluator shuts down.")
+                raise EvaluatorLostError("The evaluator is shutting down.")
             self._check_withdrawn(ticket)
             return False
 
@@ -328,7 +328,7 @@ class FlightPort:
             if not hmac.compare_digest(token.encode(), ticket.token.encode()):
                 raise DeniedError("The ticket does not open this exchange.")
             if opener is None:
-                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} has its reader already.")
+                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} already has a reader.")
             self._published[ticket.key] = (token, None)
         return opener
 
@@ -456,9 +456,7 @@ def _flight_error(error: BaseException) -> flight.FlightError:
     if not isinstance(error, DaiError):
         correlation = uuid.uuid4().hex
         log.error("an exchange failed, correlation id %s", correlation, exc_info=error)
-        problem = InternalError("A fragment failed for a reason that only the evaluator's log has.").problem(
-            correlation
-        )
+        problem = InternalError("A fragment failed; the evaluator's log says why.").problem(correlation)
     else:
         problem = error.problem()
     data = json.dumps(problem, default=str, ensure_ascii=False).encode()

@@ -17,10 +17,10 @@ from dqp.settings import TlsSettings
 
 REASONS = {
     "certificate has expired": "its certificate has expired",
-    "is not in peer certificate": "its certificate is of another name",
-    "certificate verify failed": "its certificate is not of an authority that is trusted",
+    "is not in peer certificate": "its certificate is for another name",
+    "certificate verify failed": "its certificate is not from a trusted authority",
     "wrong version number": "it does not speak TLS",
-    "handshake failed": "one of both does not accept the other's certificate",
+    "handshake failed": "one of the two does not accept the other's certificate",
 }
 """By what gRPC says of a connection."""
 

@@ -7,7 +7,7 @@ from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
 _ONE_STATEMENT = "each statement runs in a session of its own: what a session keeps is gone with it"
-_NO_ROWS = "a statement that changes something hands no rows on"
+_NO_ROWS = "a statement that changes data returns no rows"
 _NOT_SAID = "the service does not say it of tables"
 _AUTOCOMMIT = "each statement is a transaction of its own"
 CLOSED = {

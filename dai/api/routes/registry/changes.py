@@ -70,9 +70,9 @@ async def get_changes(request: Request, book: Reading, accept: Accept, asked: An
         return JSONAnswer({"changes": events, "number": number, "more": len(first) == asked.limit})
     followers = book.service.registry_followers
     if followers.total() >= MOST_FOLLOWERS:
-        raise BusyError("As many follow the changes as can.", retry_after=10)
+        raise BusyError("As many clients as possible already follow the changes.", retry_after=10)
     if followers[book.caller.name] >= MOST_OF_ONE:
-        raise QuotaError(f"You follow the changes {MOST_OF_ONE} times already.", retry_after=10)
+        raise QuotaError(f"You already follow the changes {MOST_OF_ONE} times.", retry_after=10)
     return StreamingResponse(
         _events(book, after, first, asked.renewals), media_type=EVENTS, headers={"cache-control": "no-store"}
     )
@@ -82,7 +82,8 @@ async def _changes(book: Book, after: int, most: int) -> list[Change]:
     changes = await book.run(book.registry.changes, after, most)
     if changes is None:
         raise GoneError(
-            f"The changes from {after} on are not kept any more.", hint="Read the entries anew, then what follows."
+            f"The changes from {after} on are no longer kept.",
+            hint="Read all entries again, then follow the changes from there.",
         )
     return changes
 

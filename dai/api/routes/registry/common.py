@@ -40,7 +40,7 @@ class Book:
 
     def __init__(self, service: Service, caller: Caller) -> None:
         if service.registry is None or service.webhooks is None:
-            raise NotFoundError("This service has no registry.", hint="Who runs it can set store in [registry].")
+            raise NotFoundError("This service has no registry.", hint="Its operator can set store in [registry].")
         self.registry: Registry = service.registry
         self.webhooks = service.webhooks
         self.service, self.caller = service, caller
@@ -75,7 +75,7 @@ class Book:
 def _fetched(url: str, config: DeliveryConfig) -> str:
     address = allowed(url, config)
     if address.scheme not in ("http", "https"):
-        raise DeniedError("Documents are fetched by http and https.")
+        raise DeniedError("Documents can only be fetched by http and https.")
     with got(address, config, Cancellation()) as (_, blocks):
         data = b"".join(blocks)
     try:

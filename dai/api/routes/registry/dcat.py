@@ -39,7 +39,7 @@ class Asking(Asked):
 async def get_dcat(request: Request, book: Reading, accept: Accept, asked: Annotated[Asking, Query()]) -> Response:
     media_type = best(accept, list(FORMATS)) if accept else FORMATS[0]
     if media_type is None:
-        raise NotAcceptableError("A catalog is made of triples.", hint=f"It can be {', '.join(FORMATS)}.")
+        raise NotAcceptableError("A catalog comes as RDF triples.", hint=f"It can be {', '.join(FORMATS)}.")
     address, title = str(request.url.replace(query="")), book.service.config.service.name
 
     def listed(mirror: Mirror) -> list[Triple]:

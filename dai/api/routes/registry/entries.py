@@ -264,7 +264,7 @@ async def post_readers(book: Writing, body: TheBody) -> Response:
 )
 async def get_services(book: Reading, asked: Annotated[Listed, Query()]) -> Response:
     if asked.kind not in (None, "service"):
-        raise ParameterError("These are services; others are in /registry/entries.")
+        raise ParameterError("This address has services only; other entries are in /registry/entries.")
     return await get_entries(book, asked.model_copy(update={"kind": "service"}))
 
 
@@ -316,7 +316,7 @@ async def post_metadata(book: Writing, body: TheBody) -> Response:
 async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Response:
     meanings = {word: str(said) for word in sorted(MEANT) if (said := getattr(asked, word)) is not None}
     if asked.text is None and not meanings:
-        raise ParameterError("What is sought: 'text', 'unit', 'ucd' or 'quantity'?")
+        raise ParameterError("Nothing to look for: give 'text', 'unit', 'ucd' or 'quantity'.")
     hits = await book.read(
         lambda mirror: find(mirror, book.caller, asked.text or "", asked.kind, asked.limit, meanings)
     )

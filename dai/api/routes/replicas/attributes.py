@@ -154,7 +154,7 @@ async def search(here: Reading, asked: Annotated[Search, Query()]) -> Response:
     count = {"all": 0, "between": 2}.get(asked.operator, 1)
     texts = [each for each in (asked.value, asked.value2) if each is not None]
     if len(texts) != count:
-        raise ParameterError(f"{asked.operator!r} takes {count} values: 'value' and 'value2'.")
+        raise ParameterError(f"{asked.operator!r} takes {count} of the values 'value' and 'value2'.")
     if asked.operator == "like":
         values: list[Any] = [like(texts[0])]
     else:
@@ -169,7 +169,7 @@ def _valued(each: Attributed, typed: bool) -> Value:
     if not typed:
         return Value(each.key, KINDS[each.of], each.name)
     if each.type is None or each.value is None:
-        raise ParameterError("A value has 'type' and 'value'.")
+        raise ParameterError("A value needs 'type' and 'value'.")
     value = refusing(value_of, each.type, each.value if isinstance(each.value, str) else str(each.value))
     return Value(each.key, KINDS[each.of], each.name, each.type, value)
 

@@ -110,9 +110,11 @@ async def get_indexes(here: Reading) -> Response:
 async def post_index(here: Administering, body: TheBody) -> Response:
     asked = members(ToldIndexes, await body.read())
     if not asked.url.startswith(("https://", "http://")):
-        raise ParameterError(f"{asked.url!r} is no URL of a service.", hint="It looks like https://data.example.org.")
+        raise ParameterError(
+            f"{asked.url!r} is not the URL of a service.", hint="It looks like https://data.example.org."
+        )
     if here.replicas.settings.url is None:
-        raise ConflictError("This catalog has no name that indexes could know.", hint="Set url in [replicas].")
+        raise ConflictError("This catalog has no name by which indexes could know it.", hint="Set url in [replicas].")
     checked(asked.url)
     refusing(fitting, asked.pattern)
     item = Index(asked.url, FILTERED if asked.filter else 0, asked.pattern)
@@ -154,7 +156,7 @@ async def update_now(here: Administering) -> Response:
 )
 async def get_index(here: Reading, asked: Annotated[Known, Query()]) -> Response:
     if (asked.logical is None) == (asked.pattern is None):
-        raise ParameterError("One of 'logical' and 'pattern' is asked.")
+        raise ParameterError("Give one of 'logical' and 'pattern'.")
     index = here.replicas.index
     if asked.logical is not None:
         urls = await here.run(index.catalogs, asked.logical)
@@ -203,9 +205,9 @@ async def take_names(here: Telling, asked: Annotated[Portion, Query()], body: Th
         try:
             names = names_of(data)
         except (pa.ArrowException, KeyError) as error:
-            raise DataError("The body is no Arrow stream with a column 'logical' of texts.") from error
+            raise DataError("The body is not an Arrow stream with a column 'logical' of texts.") from error
         if any(type(each) is not str for each in names):
-            raise DataError("A name is a text.")
+            raise DataError("A logical name must be text.")
         here.replicas.receive(asked.update, asked.catalog, asked.expected, names, asked.seconds)
         return len(names)
 

@@ -36,7 +36,7 @@ class Location:
     def __init__(self, service: Service, caller: Caller) -> None:
         if service.replicas is None:
             raise NotFoundError(
-                "This service has no replica location.", hint="Who runs it can set catalog in [replicas]."
+                "This service has no replica catalog.", hint="Its operator can set catalog in [replicas]."
             )
         self.replicas: Replicas = service.replicas
         self._service, self._caller = service, caller
@@ -49,7 +49,7 @@ class Location:
         self.may("write", "change")
         if self._service.config.identity.methods and not self._caller.administrator:
             raise DeniedError(
-                f"{self._caller.name!r} may not see to the replica catalog as a whole.", hint="Administrators may."
+                f"{self._caller.name!r} may not administer the replica catalog.", hint="Administrators may."
             )
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:

@@ -119,7 +119,7 @@ async def _pairs(body: TheBody, request: Request) -> list[operations.Pair]:
         raise DataError(f"The body is not JSON: {error}.") from error
     except (KeyError, TypeError) as error:
         raise ParameterError(
-            "A mapping is an object with 'logical' and 'target', both texts.",
+            "A mapping must be an object with the texts 'logical' and 'target'.",
             hint='It looks like {"mappings": [{"logical": "lfn", "target": "https://…"}]}.',
         ) from error
     checked(*(each for pair in pairs for each in pair))
@@ -150,7 +150,7 @@ async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings,
         if name is not None or pattern is not None
     ]
     if len(said) > 1 or (said and None not in said[0][1:]):
-        raise ParameterError("One of 'logical', 'target', 'logicalPattern' and 'targetPattern' is asked at a time.")
+        raise ParameterError("Give one of 'logical', 'target', 'logicalPattern' and 'targetPattern'.")
     kind, name, pattern = said[0] if said else (LOGICAL, None, "*")
     if name is None and best(accept, [JSON, LINES]) == LINES:
         return _Lines(here, ([*map(_named, pairs)] for pairs in catalog.pages(kind, like(pattern or "*"))))

@@ -1,4 +1,4 @@
-"""Delivery to and from files of the service and addresses, where the deployer allows them (``[delivery]``)."""
+"""Delivery to and from files of the service and addresses, where the operator allows them (``[delivery]``)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _beneath(name: str, context: Context) -> tuple[Beneath, str]:
     directory = context.config.delivery.directory
     if directory is None:
         raise DeniedError(
-            "Nothing is delivered to or from files of this service.",
-            hint="The deployer of the service allows it with a directory in [delivery].",
+            "This service does not deliver to or from its files.",
+            hint="The operator of the service allows it with a directory in [delivery].",
         )
     name = name.strip()
     if name.startswith("/") and PurePosixPath(name).is_relative_to(directory):
@@ -58,7 +58,7 @@ def _file_of(url: str) -> str | None:
     if parts.scheme.lower() != "file":
         return None
     if parts.netloc not in ("", "localhost"):
-        raise ParameterError("A file: URL names no other machine.")
+        raise ParameterError("A file: URL cannot name another machine.")
     return urllib.parse.unquote(parts.path)
 
 
@@ -86,7 +86,7 @@ def _cut(data: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToFile(Activity):
-    """Writes its input to a file of the service, in the directory that the deployer allows.
+    """Writes its input to a file of the service, in the directory that the operator allows.
 
     The file is there, or replaced, when all has been written.
     """
@@ -108,7 +108,7 @@ class DeliverToFile(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverFromFile(Activity):
-    """Reads a file of the service, in the directory that the deployer allows."""
+    """Reads a file of the service, in the directory that the operator allows."""
 
     example: ClassVar[str] = """
         <deliverFromFile name="delivery">
@@ -148,7 +148,7 @@ class DeliverToResponse(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToURL(Activity):
-    """Sends its input to a URL that the deployer allows: ``http:`` and ``https:`` (by PUT), or ``file:``."""
+    """Sends its input to a URL that the operator allows: ``http:`` and ``https:`` (by PUT), or ``file:``."""
 
     example: ClassVar[str] = """
         <deliverToURL name="delivery">
@@ -191,7 +191,7 @@ class FromURL(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverFromURL(Activity):
-    """Reads from a URL that the deployer allows: ``http:`` and ``https:`` (by GET), or ``file:``."""
+    """Reads from a URL that the operator allows: ``http:`` and ``https:`` (by GET), or ``file:``."""
 
     example: ClassVar[str] = """
         <deliverFromURL name="delivery">
@@ -207,7 +207,7 @@ class DeliverFromURL(Activity):
     def run(self, context: Context) -> ByteStream:
         most, size = context.config.limits.block_bytes, self.source.size
         if size is not None and not 1 <= size <= most:
-            raise ParameterError(f"blockSizeInBytes is {size}; it is from 1 to {most:,}.")
+            raise ParameterError(f"blockSizeInBytes must be from 1 to {most:,}, not {size}.")
         opened: Any
         if (name := _file_of(self.source.url)) is not None:
             opened = _from_file(_in_directory(name, context), context)
@@ -220,7 +220,7 @@ class DeliverFromURL(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToSMTP(Activity):
-    """Sends its input as a mail, by the server and to the recipients that the deployer allows.
+    """Sends its input as a mail, by the server and to the recipients that the operator allows.
 
     The input is the content of the message, in base64, with its media type. No recipient gets the message if one of
     them is refused, or if the input fails.
@@ -257,11 +257,11 @@ class GridFile(Element):
 
 
 def _today(remote: GridFile, context: Context) -> Address:
-    """The address that stands for it today: by SFTP, or else by HTTPS, as the deployer allows."""
+    """The address that stands for it today: by SFTP, or else by HTTPS, as the operator allows."""
     at = remote.host if remote.port is None else f"{remote.host}:{remote.port}"
     rest = f"{at}/{urllib.parse.quote(remote.file.lstrip('/'))}"
     if not set(remote.host).isdisjoint("/?#@\\"):
-        raise ParameterError("The host of a file is a name or an address.")
+        raise ParameterError("The host of a file must be a name or an address.")
     try:
         return allowed(f"sftp://{rest}", context.config.delivery)
     except DeniedError:
@@ -270,7 +270,7 @@ def _today(remote: GridFile, context: Context) -> Address:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToGFTP(Activity):
-    """Sends its input to a file of another machine, by SFTP, or by HTTPS (PUT), as the deployer allows.
+    """Sends its input to a file of another machine, by SFTP, or by HTTPS (PUT), as the operator allows.
 
     GridFTP itself is not spoken. The account is that of the configuration.
     """
@@ -292,7 +292,7 @@ class DeliverToGFTP(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverFromGFTP(Activity):
-    """Reads a file of another machine, by SFTP, or by HTTPS, as the deployer allows.
+    """Reads a file of another machine, by SFTP, or by HTTPS, as the operator allows.
 
     GridFTP itself is not spoken. The account is that of the configuration.
     """

@@ -42,7 +42,7 @@ class DataStore(Activity):
 
     def run(self, context: Context) -> Stream | ByteStream:
         if (self.source is None) == (not self.items):
-            raise ParameterError("dataStore has items or an input: one of them.")
+            raise ParameterError("dataStore needs either items or an input.")
         if self.source is None:
             return Stream(ITEMS, [pa.record_batch([list(self.items)], schema=ITEMS)])
         ours, readers = FanOut(context.bytes(self.source), 2, scratch=context.scratch).branches()
@@ -101,12 +101,12 @@ class DeliverToResourceProperty(Activity):
             for block in source:
                 size += len(block)
                 if size > MOST_BYTES:
-                    raise LimitError(f"A property of a resource has at most {MOST_BYTES:,} bytes.")
+                    raise LimitError(f"A property of a resource can have at most {MOST_BYTES:,} bytes.")
                 parts.append(bytes(memoryview(block.data)))
         try:
             text = b"".join(parts).decode()
         except UnicodeDecodeError as error:
-            raise DataError("A property of a resource is a text (UTF-8).") from error
+            raise DataError("A property of a resource must be text (UTF-8).") from error
         target = self.target
         name = f"{{{target.namespace}}}{target.name}" if target.namespace else target.name
         if target.session_specific:

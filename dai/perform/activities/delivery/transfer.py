@@ -52,7 +52,7 @@ class ToGDT(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToGDT(Activity):
-    """Pushes its input into an inputStream of a session of another service that the deployer allows.
+    """Pushes its input into an inputStream of a session of another service that the operator allows.
 
     Tuples leave as Arrow if all that read the stream there take tuples, otherwise as WebRowSet. The activity is done
     when the reader has taken all; if it fails, the reader gets an error.
@@ -99,7 +99,7 @@ class FromGDT(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverFromGDT(Activity):
-    """Pulls an outputStream of a session of another service that the deployer allows.
+    """Pulls an outputStream of a session of another service that the operator allows.
 
     If whoever reads the data here stops, so does what fills the stream there.
     """
@@ -118,6 +118,6 @@ class DeliverFromGDT(Activity):
     def run(self, context: Context) -> ByteStream:
         source = self.source
         if not 1 <= source.blocks <= MOST_BLOCKS:
-            raise ParameterError(f"numberOfBlocks is {source.blocks}; it is from 1 to {MOST_BLOCKS}.")
+            raise ParameterError(f"numberOfBlocks must be from 1 to {MOST_BLOCKS}, not {source.blocks}.")
         stream = RemoteStream(source.url, source.stream, "output", context.config, context.cancellation)
         return ByteStream("application/octet-stream", stream.pull(source.blocks), stream.close)

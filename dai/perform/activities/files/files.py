@@ -28,7 +28,9 @@ _LISTED = 1000
 def _files(context: Context) -> Beneath:
     driver = context.driver
     if not isinstance(driver, Directory):
-        raise RequestError("This resource is not a directory of files.", hint="GET /resources says what each is.")
+        raise RequestError(
+            "This resource is not a directory of files.", hint="GET /resources tells the kind of each resource."
+        )
     return driver.files
 
 
@@ -70,10 +72,10 @@ class FileAccessActivity(Activity):
 
     def run(self, context: Context) -> ByteStream:
         if self.bytes is not None and self.lines is not None:
-            raise ParameterError("fileAccessActivity has bytes and lines: one or the other.")
+            raise ParameterError("fileAccessActivity can have bytes or lines, not both.")
         portion = self.bytes or self.lines or Portion()
         if portion.offset < 0 or (portion.length or 0) < 0:
-            raise ParameterError("An offset and a length are 0 or more.")
+            raise ParameterError("An offset and a length must be 0 or more.")
         file = context.closing(_files(context).reading(self.file))
         if self.lines is not None:
             data = _lines(blocks(file), portion.offset, portion.length)
@@ -181,7 +183,7 @@ class FileWritingActivity(Activity):
         operations = {name: getattr(self, name) for name in ("insert", "append", "delete", "replace")}
         name, change = the_only(operations, "fileWritingActivity")
         if isinstance(change, Change) and (change.text is None) == (change.source is None):
-            raise ParameterError(f"{name} has a text or a from: one of them.")
+            raise ParameterError(f"{name} needs either a text or a from.")
         locate = self.locate or Locate()
         finder = locate.finder(name in ("delete", "replace"))
         if name == "append" and locate.offset is not None and locate.length is None and locate.regexp is None:
@@ -208,7 +210,9 @@ class FileWritingActivity(Activity):
                 size = os.fstat(file).st_size if file is not None else 0
                 place = finder.place(size)
                 if place is None:
-                    raise DataError(f"The file has {size:,} bytes: there is no offset {locate.offset}.")
+                    raise DataError(
+                        f"The offset {locate.offset} is beyond the end of the file, which has {size:,} bytes."
+                    )
                 start, end = _replaced(place, name)
                 before, after = (blocks(file, 0, start), blocks(file, end)) if file is not None else ((), ())
                 for data in chain(before, written, after):
@@ -225,8 +229,8 @@ class FileWritingActivity(Activity):
                 for span in finder.spans(text, context.cancellation.check):
                     if len(content) * (count + 1) > limits.unpacked_bytes:
                         raise LimitError(
-                            f"What is written in several places has more than {limits.unpacked_bytes:,} bytes in all.",
-                            hint="Write less, or ask for a higher limits.unpacked_bytes in the configuration.",
+                            f"The text written in several places has more than {limits.unpacked_bytes:,} bytes in all.",
+                            hint="Write less, or ask the operator of the service for a higher limits.unpacked_bytes.",
                             limit="limits.unpacked_bytes",
                         )
                     start, end = _replaced(span, name)
@@ -260,8 +264,8 @@ def _whole(data: Iterator[bytes], most: int) -> bytes:
         size += len(each)
         if size > most:
             raise LimitError(
-                f"What is searched or written in several places has more than {most:,} bytes.",
-                hint="Search it perLine, or ask for a higher limits.transform_bytes in the configuration.",
+                f"The text searched, or written in several places, has more than {most:,} bytes.",
+                hint="Search it perLine, or ask the operator of the service for a higher limits.transform_bytes.",
                 limit="limits.transform_bytes",
             )
     return b"".join(parts)

@@ -39,7 +39,7 @@ class Locate(Element):
         """Checks what the document says. ``whole``: without a length the span goes to the end."""
         if self.regexp is not None:
             if self.offset is not None or self.length is not None:
-                raise ParameterError("locate has a regexp, and an offset or a length: one or the other.")
+                raise ParameterError("locate can have a regexp, or an offset and a length, not both.")
             return Finder(expression=_compiled(self.regexp), matches=_matches(self.match))
         if self.match is not None:
             raise ParameterError("locate has a match, but no regexp.")
@@ -131,7 +131,7 @@ def _compiled(expression: str) -> Any:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         raise ParameterError(
             f"The regular expression cannot be used: {reason}.",
-            hint="It is one of RE2, which has no backreferences and no look-around.",
+            hint="Use the syntax of RE2, which has no backreferences and no look-around.",
         ) from error
 
 
@@ -145,13 +145,13 @@ def _matches(match: str | None) -> Matches | None:
         first, _, last = part.partition("-")
         if not _MATCH.fullmatch(part) or not 1 <= int(first) <= int(last or first):
             raise ParameterError(
-                f"match is {_cut(match)}.", hint="It looks like 2, 1-3, 1:3 or 1:4:9:..., counted from 1."
+                f"match cannot be {_cut(match)}.", hint="It looks like 2, 1-3, 1:3 or 1:4:9:..., counted from 1."
             )
         ranges.append((int(first), int(last or first)))
     if not ranges or ranges != sorted(ranges) or (endless and any(first != last for first, last in ranges)):
-        raise ParameterError(f"match is {_cut(match)}: its numbers must rise.", hint="It looks like 1:4:9:...")
+        raise ParameterError(f"The numbers of match must rise, not {_cut(match)}.", hint="It looks like 1:4:9:...")
     if endless and len(ranges) > MOST_BEFORE_DOTS:
-        raise ParameterError(f"match has {len(ranges):,} numbers before '...'; {MOST_BEFORE_DOTS} may stand there.")
+        raise ParameterError(f"match has {len(ranges):,} numbers before '...'; at most {MOST_BEFORE_DOTS} are allowed.")
     return Matches(tuple(ranges), endless)
 
 
@@ -162,6 +162,7 @@ def _cut(match: str) -> str:
 def _number(value: str | None, what: str) -> int:
     if value is None or not re.fullmatch(r"\d{1,18}", value, re.ASCII):
         raise ParameterError(
-            f"locate: the {what} is {value!r}.", hint="It is a number of bytes, or a word: start, end."
+            f"locate: the {what} cannot be {value!r}.",
+            hint="Give a number of bytes, or one of the words start and end.",
         )
     return int(value)

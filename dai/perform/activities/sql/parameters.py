@@ -86,10 +86,12 @@ class SqlParameter(Element):
         """The value that stands in the document."""
         if self.type == "list":
             if self.content.strip():
-                raise ParameterError(f"Parameter {self.shown} is a list: its values are <item>s.")
+                raise ParameterError(f"Parameter {self.shown} is a list: give its values as <item> elements.")
             return [_constant(each.content, each.type, self.shown) for each in self.items]
         if self.items:
-            raise ParameterError(f"Parameter {self.shown} has <item>s.", hint='Say that it is one: type="list".')
+            raise ParameterError(
+                f"Parameter {self.shown} has <item> elements, but is not a list.", hint='Set type="list".'
+            )
         return self.value if self.value is not None else _constant(self.content, self.type, self.shown)
 
 
@@ -101,7 +103,7 @@ def _constant(content: str, type: Converted | None, shown: str) -> Any:
     except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
         written = _WRITTEN.get(type)
         raise ParameterError(
-            f"Parameter {shown} is no {type}: {content.strip()!r}.",
+            f"Parameter {shown} must be of the type {type}, not {content.strip()!r}.",
             hint=f"Write it like this: {written}." if written else None,
         ) from error
 
@@ -109,11 +111,13 @@ def _constant(content: str, type: Converted | None, shown: str) -> Any:
 def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
     """By position; positions must run from 1 without a gap."""
     if any(each.position is None for each in parameters):
-        raise ParameterError("A parameter has no position, or others have names.", hint="Give each a position.")
+        raise ParameterError(
+            "Not all parameters have positions, or some have names.", hint="Give each parameter a position."
+        )
     ordered = sorted(parameters, key=lambda each: each.position or 0)
     if [each.position for each in ordered] != list(range(1, len(ordered) + 1)):
         positions = ", ".join(str(each.position) for each in ordered)
-        raise ParameterError(f"The positions of the parameters are {positions}; they run from 1 without a gap.")
+        raise ParameterError(f"The positions of the parameters are {positions}; they must run from 1 without a gap.")
     return ordered
 
 
@@ -123,7 +127,7 @@ def arranged(parameters: Sequence[SqlParameter]) -> Sequence[SqlParameter]:
         return in_order(parameters)
     names = {each.name for each in parameters if each.position is None} - {None}
     if len(names) < len(parameters):
-        raise ParameterError("Each parameter has a name of its own and no position, or all have positions.")
+        raise ParameterError("Give all parameters different names and no positions, or give all parameters positions.")
     return parameters
 
 
@@ -172,7 +176,7 @@ def _values(stream: Stream, parameter: SqlParameter, place: int) -> Iterator[Any
     if not 0 <= place < len(stream.schema):
         wanted = repr(parameter.column) if parameter.column else "for it"
         names = ", ".join(stream.schema.names)
-        raise ParameterError(f"Parameter {parameter.shown}: there is no column {wanted}; there are {names}.")
+        raise ParameterError(f"Parameter {parameter.shown}: there is no column {wanted}; the columns are {names}.")
     with stream:
         for batch in stream:
             yield from batch.column(place).to_pylist()

@@ -142,7 +142,7 @@ class NewColumn(Element):
     def definition(self, syntax: Syntax) -> str:
         if not _TYPE.fullmatch(self.type.strip()):
             raise ParameterError(
-                f"{self.type!r} is no type of column {self.name!r}.",
+                f"{self.type!r} is not a type for the column {self.name!r}.",
                 hint="For example integer, varchar(40), numeric(12,2).",
             )
         return f"{quoted(self.name, syntax)} {self.type.strip()}{'' if self.nullable else ' NOT NULL'}"
@@ -196,7 +196,7 @@ class RelationalResourceManagement(Activity):
         syntax = context.driver.syntax
         statements = [*(each.sql(syntax) for each in self.create), *(each.sql(syntax) for each in self.drop)]
         if not statements:
-            raise ParameterError("Neither a table to create nor one to drop is named.")
+            raise ParameterError("Name a table to create or a table to drop.")
 
         def manage() -> int:
             with context.driver.transaction(cancellation=context.cancellation) as session:

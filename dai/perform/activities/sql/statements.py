@@ -61,7 +61,9 @@ class QueryTable(Element):
         """All of it. LimitError where it is too large."""
         if self.source is None:
             if self.value is None:
-                raise ParameterError(f"The table {self.name!r} comes from nowhere.", hint="Say from which output.")
+                raise ParameterError(
+                    f"The table {self.name!r} has no rows.", hint="Name the output that it reads: from."
+                )
             return self.value
         batches, size = [], 0
         with context.tuples(self.source) as stream:
@@ -117,7 +119,7 @@ class SqlQueryStatement(Activity):
     def _run(self, context: Context) -> Stream:
         names = [each.name for each in self.tables]
         if len(set(names)) < len(names):
-            raise ParameterError("Two of the tables have one name.")
+            raise ParameterError("Two of the tables have the same name.")
         query_tables = {each.name: each.read(context) for each in self.tables}
         tables: dict[str, Any] = {"tables": query_tables} if query_tables else {}
         driver, parameters = context.driver, arranged(self.parameters)
@@ -163,9 +165,11 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
     except StatementError as error:
         more: str | None = None
         if not values and bind_markers(sql, "qmark", syntax).count:
-            more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
+            more = (
+                "If ? stands for a value, give one for each, in order (in a perform document: one sqlParameter each)."
+            )
         elif not values and (names := names_in(sql, syntax)):
-            more = f"Where {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
+            more = f"If {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
         elif (other := other_parameter(sql, syntax)) is not None:
             more = other
         elif error.position is not None and "syntax" in error.detail.lower() and not error.hint:
@@ -189,7 +193,7 @@ def _conformed(following: Stream, schema: pa.Schema) -> Stream:
             )
         except (pa.ArrowException, ValueError) as error:
             raise DataError(
-                "The query gives other types of columns for a later tuple of parameters than for the first.",
+                "The query returned other column types for later parameters than for the first ones.",
                 hint="Cast the columns of the query.",
             ) from error
 

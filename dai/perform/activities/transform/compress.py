@@ -39,7 +39,7 @@ class CompressionSettings(Element):
         if self.level is None:
             return default
         if not least <= self.level <= most:
-            raise ParameterError(f"The level is {self.level}; it is from {least} to {most}.")
+            raise ParameterError(f"The level must be from {least} to {most}, not {self.level}.")
         return self.level
 
 
@@ -267,14 +267,14 @@ def _bounded(pieces: Iterator[bytes], context: Context) -> Iterator[bytes]:
         try:
             data = next(pieces, None)
         except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-            raise DataError("The data to decompress are cut short, broken, or of another format.") from error
+            raise DataError("The data to decompress are incomplete, damaged, or in another format.") from error
         if data is None:
             return
         size += len(data)
         if size > most:
             raise LimitError(
                 f"Decompressed, the data have more than {most:,} bytes.",
-                hint="Ask for a higher limits.unpacked_bytes in the configuration.",
+                hint="Ask the operator of the service for a higher limits.unpacked_bytes.",
                 limit="limits.unpacked_bytes",
             )
         yield data

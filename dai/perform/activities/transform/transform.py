@@ -98,7 +98,7 @@ class StringTokenizer(Activity):
                 if size > most:
                     raise LimitError(
                         f"A token has more than {most:,} characters.",
-                        hint="Split at other delimiters.",
+                        hint="Use other delimiters.",
                         limit="limits.block_bytes",
                     )
         if last := "".join(begun):

@@ -45,7 +45,7 @@ def expressions(texts: Iterable[str], columns: list[str], *, aggregates: bool = 
     trees = [_parsed(text, columns, aggregates) for text in texts]
     joined = sum(1 for tree in trees for each in tree.find_all(exp.Column) if each.find_ancestor(exp.DPipe, exp.Concat))
     if joined > MOST_JOINED:
-        raise ParameterError(f"The expressions join {joined:,} columns to texts; {MOST_JOINED} are allowed.")
+        raise ParameterError(f"The expressions concatenate {joined:,} columns; {MOST_JOINED} are allowed.")
     return [str(tree.sql("duckdb", comments=False)) for tree in trees]
 
 
@@ -57,9 +57,7 @@ def _parsed(text: str, columns: list[str], aggregates: bool) -> exp.Expr:
         for node in tree.walk():
             _check(node, columns, aggregates)
         if aggregates and tree.find(exp.AggFunc) is None:
-            raise ParameterError(
-                f"{_cut(text)} is not one value of many tuples.", hint="Use count, sum, min, max, avg."
-            )
+            raise ParameterError(f"{_cut(text)} is not an aggregate.", hint="Use count, sum, min, max or avg.")
         return tree
     except SqlglotError as error:
         reason = str(error).partition("\n")[0].partition(". Line")[0]
@@ -88,16 +86,16 @@ def known(name: str, columns: list[str]) -> str:
 def _check(node: exp.Expr, columns: list[str], aggregates: bool) -> None:
     if (isinstance(node, exp.Var) and not _WORD.fullmatch(node.name)) or node.args.get("kind") is not None:
         # these are written into the SQL as they stand
-        raise ParameterError(f"{_cut(node.name)} is no unit and no type.", hint="A unit is a word, such as year.")
+        raise ParameterError(f"{_cut(node.name)} is neither a unit nor a type.", hint="A unit is a word, such as year.")
     if isinstance(node, exp.Column):
         if node.table or isinstance(node.this, exp.Star):
-            raise ParameterError(f"{_cut(node.sql('duckdb'))}: a column is named without a table.")
+            raise ParameterError(f"{_cut(node.sql('duckdb'))}: write the column without a table.")
         node.set("this", exp.to_identifier(known(node.name, columns), quoted=True))
     elif node.key not in _ALLOWED and not (aggregates and node.key in _AGGREGATES):
         what = f"{node.name}()" if isinstance(node, exp.Anonymous) else _cut(node.sql("duckdb"))
         only = "" if aggregates or node.key not in _AGGREGATES else " An aggregate belongs in TupleGroupBy."
         raise ParameterError(
-            f"{what} cannot stand in an expression over tuples.{only}",
+            f"{what} is not allowed in an expression over tuples.{only}",
             hint="Use columns, literals, operators, CASE, CAST and functions of one value.",
         )
 

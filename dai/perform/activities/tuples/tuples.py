@@ -163,7 +163,9 @@ class TupleMergeJoin(Activity):
 
     def run(self, context: Context) -> Stream:
         if len(self.columns1) != len(self.columns2):
-            raise ParameterError(f"{len(self.columns1)} join columns on one side, {len(self.columns2)} on the other.")
+            raise ParameterError(
+                f"There are {len(self.columns1)} join columns on one side and {len(self.columns2)} on the other."
+            )
         left, right = context.tuples(self.data1), context.tuples(self.data2)
         ours, theirs = _distinct(left), _distinct(right)
         taken = {name.casefold() for name in ours}
@@ -205,7 +207,7 @@ class TupleSplit(Activity):
         if len(self.result) != len(source.schema):
             raise ParameterError(
                 f"The tuples have {len(source.schema)} columns, but there are {len(self.result)} outputs.",
-                hint="Give each column a result, or leave columns out before (TupleProjection).",
+                hint="Add a result for each column, or drop columns first (TupleProjection).",
             )
         branches = FanOut(source, len(self.result), scratch=context.scratch).branches()
         return tuple(_column(each, place) for place, each in enumerate(branches) if isinstance(each, Stream))
@@ -300,7 +302,7 @@ class Head(Activity):
 
     def run(self, context: Context) -> Stream:
         if self.rows < 0:
-            raise ParameterError(f"There are no {self.rows} tuples.")
+            raise ParameterError(f"The number of rows must be 0 or more, not {self.rows}.")
         source = context.tuples(self.data)
         return Stream(source.schema, self._first(source), source.close)
 

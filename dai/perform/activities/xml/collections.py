@@ -37,7 +37,7 @@ def store_of(context: Context) -> Store:
     driver = context.driver
     if not isinstance(driver, Collections):
         raise RequestError(
-            "This resource is not a resource of XML collections.", hint="GET /resources says what each is."
+            "This resource has no XML collections.", hint="GET /resources tells the kind of each resource."
         )
     return driver.store
 

@@ -28,7 +28,7 @@ class Namespace(Element):
 def prefixes(namespaces: Sequence[Namespace]) -> dict[str, str]:
     for each in namespaces:
         if not each.prefix or not each.uri.strip():
-            raise ParameterError("A namespace has a prefix and, as its text, a name.")
+            raise ParameterError("A namespace needs a prefix and, as its text, a name.")
     return {each.prefix: each.uri.strip() for each in namespaces}
 
 

@@ -42,7 +42,7 @@ def entries(url: str, content: str, most: int) -> Iterator[Entry]:
     namespace = root.get("targetNamespace", "")
     port_types = root.findall(f"{{{WSDL}}}portType")
     if root.tag != f"{{{WSDL}}}definitions" or not namespace:
-        raise DocumentError("The document is no WSDL 1.1: its root is no definitions with a targetNamespace.")
+        raise DocumentError("The document is not WSDL 1.1: its root is not definitions with a targetNamespace.")
     if not any(len(each) for each in port_types):
         raise DocumentError("The WSDL has no portType with an operation.")
     key = key_of_interface(namespace)

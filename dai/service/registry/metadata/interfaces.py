@@ -32,7 +32,7 @@ async def advertise(access: Access, said: Said) -> str:
 
 
 async def fetch(access: Access, url: str) -> str:
-    """A document from where it is, which the deployer must allow."""
+    """A document from where it is, which the operator must allow."""
     access.may("write", "change")
     return await _published(access, url, await access.fetch(url, access.registry.settings.entry_bytes))
 
@@ -40,7 +40,7 @@ async def fetch(access: Access, url: str) -> str:
 async def _published(access: Access, url: str, content: str) -> str:
     access.may("write", "change")
     if url and not is_iri(url):
-        raise ParameterError(f"The url {url[:200]!r} is none.")
+        raise ParameterError(f"The url {url[:200]!r} is not a URL.")
     settings = access.registry.settings
     publications = [Publication(each) for each in entries(url, content, settings.entry_bytes)]
     await access.change(lambda draft: operations.publish(draft, access.caller, publications, settings, whole=True))
@@ -161,5 +161,5 @@ async def _interface(access: Access, key: str) -> Entry:
 def _there(mirror: Mirror, access: Access, key: str) -> Entry:
     entry = mirror.seen(iri(key), access.caller)
     if entry is None or entry.kind != "interface" or "wsdl" not in entry.details:
-        raise NotFoundError(f"There is no WSDL of the key {key[:200]!r}.")
+        raise NotFoundError(f"There is no WSDL with the key {key[:200]!r}.")
     return entry

@@ -161,7 +161,8 @@ def about_itself(text: str, language: str, base: str, resource: str) -> str:
     ox = oxigraph()
     if language.upper() not in _LANGUAGES:
         raise DataError(
-            f"RDF in {language[:100]!r} is not read.", hint=f"These are: {', '.join(filter(None, _LANGUAGES))}."
+            f"RDF in {language[:100]!r} is not supported.",
+            hint=f"These languages are: {', '.join(filter(None, _LANGUAGES))}.",
         )
     try:
         form = getattr(ox.RdfFormat, _LANGUAGES[language.upper()])
@@ -184,10 +185,10 @@ def check_rdf(entry: Entry) -> None:
         for subject, predicate, value in _described(entry):
             if not isinstance(subject, ox.NamedNode) or not subject.value.startswith(base):
                 raise DataError(
-                    f"The RDF of {entry.key!r} is about {str(subject)[:200]}.",
-                    hint="It may be about <> (the value itself) and nodes without a name: [ … ], _:a.",
+                    f"The RDF of {entry.key!r} may not be about {str(subject)[:200]}.",
+                    hint="It may only be about <> (the value itself) and blank nodes: [ … ], _:a.",
                 )
             if _is_own(predicate, value) or isinstance(value, ox.Triple):
-                raise DataError(f"The RDF of {entry.key!r} says {predicate}, which only the registry says.")
+                raise DataError(f"The RDF of {entry.key!r} has {predicate}, which only the registry sets.")
     except (SyntaxError, ValueError) as error:
         raise DataError(f"The value of {entry.key!r} is not Turtle: {error}.") from error

@@ -95,7 +95,9 @@ class Queries:
                 ours.sendall(json.dumps(asked).encode() + b"\n")
                 data = _all(ours)
             except OSError as error:
-                raise DatabaseUnavailableError("The process that answers queries is gone; ask again.") from error
+                raise DatabaseUnavailableError(
+                    "The process that answers queries has ended; send the query again."
+                ) from error
         return self._read(data)
 
     def _read(self, data: bytes) -> Answer:
@@ -103,12 +105,12 @@ class Queries:
         said = json.loads(head) if line else {}
         if "large" in said:
             most = self._settings.query_bytes
-            raise TooLargeError(f"The answer has more than {most:,} bytes.", hint="Ask with LIMIT.")
+            raise TooLargeError(f"The answer has more than {most:,} bytes.", hint="Add a LIMIT to the query.")
         if reason := said.get("refused"):
-            raise ParameterError(f"This is no query in SPARQL 1.1: {reason}")
+            raise ParameterError(f"This is not a SPARQL 1.1 query: {reason}")
         if about := said.get("unacceptable"):
             types = SOLUTIONS if about == "solutions" else TRIPLES
-            raise NotAcceptableError(f"The answer is made of {about}.", hint=f"It can be {', '.join(types)}.")
+            raise NotAcceptableError(f"The answer comes as {about}.", hint=f"It can be {', '.join(types)}.")
         if reason := said.get("unavailable"):
             raise DatabaseUnavailableError(reason)
         if not body.endswith(END):

@@ -76,7 +76,7 @@ class _Query:
         rest = self._text[self._at : self._at + 30] or "the end"
         line = self._text.count("\n", 0, self._at) + 1
         raise ParameterError(
-            f"The query is no RDQL: line {line}, at {rest!r}: {what}.",
+            f"The query is not RDQL: line {line}, at {rest!r}: {what}.",
             hint="It looks like SELECT ?s WHERE (?s, rdf:type, ?t) AND ?t ne 'x' USING p FOR <http://…>.",
         )
 

@@ -71,7 +71,7 @@ def _own_businesses(mirror: Mirror, access: Access) -> list[Entry]:
 def _business(there: Mirror | Draft, key: str, access: Access) -> Entry:
     entry = there.seen(key, access.caller) if isinstance(there, Mirror) else there.get(key)
     if entry is None or entry.kind != "business":
-        raise NotFoundError(f"There is no business of the key {key_of(key)!r}.")
+        raise NotFoundError(f"There is no business with the key {key_of(key)!r}.")
     return entry
 
 
@@ -79,7 +79,7 @@ def _say(draft: Draft, access: Access, assertion: Assertion) -> None:
     ends = [_business(draft, each, access) for each in (assertion.start, assertion.end)]
     above = next((each for each in ends if each.owner == access.caller.name), None)
     if above is None:
-        raise DeniedError("Neither of the businesses is the caller's.", hint="Who owns one of them may relate them.")
+        raise DeniedError("You own neither of the businesses.", hint="Only the owner of one of them may relate them.")
     if any(_of(each) == assertion for each in _said_by(draft, access, ends)):
         return
     entry = Entry(

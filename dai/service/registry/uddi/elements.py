@@ -94,7 +94,7 @@ class Vocabulary:
                 continue
             if (there := tags.get(child.tag)) is None:
                 raise DocumentError(
-                    f"{child.tag.rpartition('}')[2][:100]!r} may not stand in {name}.",
+                    f"{child.tag.rpartition('}')[2][:100]!r} is not allowed in {name}.",
                     hint=f"These may: {', '.join(declaration.children) or 'none'}.",
                 )
             owner, bare = self.of(there)

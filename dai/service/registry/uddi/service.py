@@ -99,7 +99,7 @@ async def _get(access: Access, name: str, asked: dict[str, Any]) -> dict[str, An
 def _there(mirror: Mirror, key: str, kind: str, caller: Caller) -> Entry:
     entry = mirror.seen(key, caller)
     if entry is None or entry.kind != kind:
-        raise NotFoundError(f"There is no {kind} of the key {structures.key_of(key, tmodel=kind == 'tmodel')!r}.")
+        raise NotFoundError(f"There is no {kind} with the key {structures.key_of(key, tmodel=kind == 'tmodel')!r}.")
     return entry
 
 
@@ -148,7 +148,7 @@ async def _delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
     def delete(draft: Draft) -> None:
         for each in keys:
             if operations.there(draft, each, access.caller).kind != kind:
-                raise NotFoundError(f"There is no {kind} of the key {structures.key_of(each)!r}.")
+                raise NotFoundError(f"There is no {kind} with the key {structures.key_of(each)!r}.")
         if kind == "tmodel":
             # it is found no more, but others may refer to it
             for each in keys:

@@ -30,7 +30,7 @@ def iri(key: str) -> str:
     if _UUID.fullmatch(bare):
         return f"urn:uuid:{bare.lower()}"
     if ":" not in key:
-        raise NotFoundError(f"There is no key {key[:100]!r}: it is no UUID.")
+        raise NotFoundError(f"There is no key {key[:100]!r}: it is not a UUID.")
     return key.strip()
 
 

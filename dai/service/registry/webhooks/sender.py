@@ -43,9 +43,9 @@ _GONE = 410
 
 
 def checked(url: str, config: DeliveryConfig) -> str:
-    """DeniedError for an address that the deployer does not allow."""
+    """DeniedError for an address that the operator does not allow."""
     if allowed(url, config).scheme not in ("http", "https"):
-        raise DeniedError("Changes are sent by http and https.")
+        raise DeniedError("Changes can only be sent by http and https.")
     return url
 
 
@@ -147,7 +147,7 @@ class Sender:
         self._closing.set()
         self._registry.listeners.remove(self._wake.set)
         self._wake.set()
-        self._calls.cancel(CancelledError("The service stops."))
+        self._calls.cancel(CancelledError("The service is stopping."))
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._thread.join(CLOSING_SECONDS)
 
