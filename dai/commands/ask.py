@@ -15,8 +15,8 @@ from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_numeric, add_options, add_server, chosen, named_parameter, write
 from dai.errors import DaiError
 
-PARAMETERS = """Parameters replace each ? of the statement, in order, or with -p each :name. A number, true, false and null
-are taken as such, with -p [1, 2] as a list; "quoted" and anything else is text."""
+PARAMETERS = """Parameters replace each ? of the statement, in order, or with -p each :name. A number, true, false and
+null are taken as such, with -p [1, 2] as a list; "quoted" and anything else is text."""
 
 
 def add(commands: Any) -> None:

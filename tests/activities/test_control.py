@@ -168,7 +168,7 @@ def test_sleep_has_a_bound_a_document(times, error):
         pass
 
 
-def test_the_deployer_says_how_long_a_document_may_wait():
+def test_the_operator_says_how_long_a_document_may_wait():
     config = Config(limits=LimitsConfig(wait_seconds=1))
     body = '<Sleep name="a"><sleepTime>1001</sleepTime><output name="e"/></Sleep>'
     with pytest.raises(LimitError, match="wait_seconds"), running(body, None, config=config):

@@ -120,8 +120,8 @@ def test_no_file_outside_the_directory(directory, name):
 
 
 @pytest.mark.parametrize("body", [to_file("x"), from_file("x"), to_url("file:///x"), from_url("file:///x")])
-def test_no_file_unless_the_deployer_allows_it(body):
-    with pytest.raises(DeniedError, match="does not deliver|Nothing can be delivered"):
+def test_no_file_unless_the_operator_allows_it(body):
+    with pytest.raises(DeniedError, match=r"does not deliver|Nothing can be delivered"):
         done(body, DeliveryConfig())
 
 
@@ -530,8 +530,8 @@ def test_what_was_looked_at_is_what_is_called(monkeypatch, server):
 
 
 @pytest.mark.parametrize("body", [to_url("http://data.example.org/in/x"), from_url("http://data.example.org/in/x")])
-def test_no_address_unless_the_deployer_allows_it(body):
-    with pytest.raises(DeniedError, match="does not deliver|Nothing can be delivered"):
+def test_no_address_unless_the_operator_allows_it(body):
+    with pytest.raises(DeniedError, match=r"does not deliver|Nothing can be delivered"):
         done(body, DeliveryConfig())
 
 

@@ -132,7 +132,7 @@ def test_who_may_write_to_whom(server, body):
     assert server.messages == []
 
 
-def test_no_mail_unless_the_deployer_allows_it(server):
+def test_no_mail_unless_the_operator_allows_it(server):
     with pytest.raises(DeniedError, match="sends no mail"):
         done(mail(), DeliveryConfig())
     with pytest.raises(DeniedError, match="sends no mail"):

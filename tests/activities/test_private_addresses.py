@@ -62,7 +62,7 @@ CASES = [(*way, host) for way in WAYS for host in SPELLINGS if way[1] not in DOT
 
 
 @pytest.mark.parametrize(("way", "name", "host"), CASES, ids=[f"{name} {host}" for _, name, host in CASES])
-def test_the_deployer_must_say_that_private_addresses_are_meant(way, name, host, listener):
+def test_the_operator_must_say_that_private_addresses_are_meant(way, name, host, listener):
     body, config = way(name, host, listener.getsockname()[1])
     with pytest.raises(DeniedError, match="private address"):
         done(body, replace(config, silence=20.0))

@@ -230,7 +230,7 @@ SERVICES = [
 
 @pytest.mark.parametrize("url", SERVICES)
 @pytest.mark.parametrize("body", [lambda url: statement(ALL) + to_gdt(url), lambda url: from_gdt(url) + INTO_FILE])
-def test_only_sessions_that_the_deployer_allows(a, target, url, body):
+def test_only_sessions_that_the_operator_allows(a, target, url, body):
     (activity,) = [
         each for each in ended(a, deliver(a, body(url.format(target.url))))["activities"] if each["status"] == "ERROR"
     ]

@@ -218,10 +218,10 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
     elsewhere = Operation(name="root", types=(pa.float64(),), result=pa.float64(), url="http://example.org/root")
     body = Body("SELECT 1 AS a")
     for given, text in (
-        (RemoteInput((("pg", "http://example.org/resources/pg", "SELECT 1"),), (("a", "INTEGER"),)), "does not send requests"),
+        (RemoteInput((("pg", "http://example.org/resources/pg", "SELECT 1"),), (("a", "INTEGER"),)), "does not send"),
         (Received((("192.0.2.1:99", ticket),)), "does not read from"),
         (Called(operation, body, 0, "r"), "does not call"),
-        (Called(elsewhere, body, 0, "r"), "does not send requests"),
+        (Called(elsewhere, body, 0, "r"), "does not send"),
         (Called(Operation(name="r", types=(pa.int64(),), result=pa.int64(), python="math:sqrt"),
                 Body("", {"x": Received((("10.0.0.1:1", ticket),))}), 0, "r"), "does not read from"),
     ):  # fmt: skip

@@ -213,7 +213,7 @@ def test_what_is_not_kept_any_more_is_said(serve: Callable[..., Any], receiver: 
         ("http://alice:secret@127.0.0.1:{port}/hook", True, 400, "no user or password"),
     ],
 )
-def test_addresses_that_the_deployer_does_not_allow(
+def test_addresses_that_the_operator_does_not_allow(
     serve: Callable[..., Any], receiver: Receiver, url: str, private: bool, status: int, says: str
 ) -> None:
     with serve(private=private) as running, client(running, "alice") as alice:
