@@ -1,5 +1,5 @@
-"""The commands: ``dqp`` or ``python -m dqp``. Exit codes as those of ``dai``: 0 well, 1 a service or a database said
-no, 2 the command line or the federation is wrong, 130 Ctrl-C, which stops the statements in all databases."""
+"""The commands: ``dqp`` or ``python -m dqp``. Exit codes as those of ``dai``: 0 success, 1 a service or a database
+refused, 2 the command line or the federation is wrong, 130 Ctrl-C, which stops the statements in all databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code, with what went wrong told on stderr."""
+    """Runs one command and returns its exit code; errors are printed on stderr."""
     return carried_out(parser(), argv)
 
 

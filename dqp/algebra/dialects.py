@@ -16,21 +16,21 @@ from dai.errors import DaiError
 from dai.plugins import Table
 
 MOST_LISTED = 1_000
-"""Keys that are written as a list: what every source compares a row with fast."""
+"""Most keys that are written as a list: with so many, every source compares a row fast."""
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds, measured. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches
-    in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving
-    it; ``work``: a row that a join or an aggregate in the source takes. ``value``: an operation or a function for a row
-    of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted; ``spill``: a row
-    that is grouped where the groups exceed the memory; ``group``: a group that is made;
-    ``memory``: bytes of the groups that are made in memory; ``pair``: two rows that are compared in a join without an
-    equality, or for a subquery; ``index``: a row found by an index (0: tables are read). Where there are no hash joins,
-    ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are compared because there is
-    none (0: it makes one). ``table_key``: a key that travels as a table, from here to the source's table of hashes
-    (docs/decisions/0015; None: none do); ``table_row``: to look for a row in a large table of keys."""
+    in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without
+    returning it; ``work``: a row that a join or an aggregate in the source processes. ``value``: an operation or a
+    function for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is
+    sorted; ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``memory``: bytes
+    of groups that fit in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery;
+    ``index``: a row found by an index (0: tables are read). Where there are no hash joins, ``lookup``: a row whose
+    partner is looked up in an index; ``compared``: two rows that are compared because there is no index (0: the
+    database makes one). ``table_key``: a key of a query-scoped table, from here to the source's hash table
+    (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a row in a large table of keys."""
 
     row: float
     byte: float
@@ -51,24 +51,24 @@ class Costs:
 
 
 class DialectProperties:
-    """Of a dialect that nobody has measured, unless its class says otherwise."""
+    """The properties of a dialect; these defaults are those of one that was never measured."""
 
     COSTS: ClassVar[Costs] = Costs(row=5e-8, byte=6e-9, scan=1.9e-7, work=1.2e-7, lookup=2e-6, compared=3.5e-8)
     MOST_NUMBERS: ClassVar[int] = MOST_LISTED
-    """Whole numbers that are written as a list: more where the database looks them up in a table of hashes, a sorted
+    """Most whole numbers that are written as a list: more where the database looks them up in a hash table, a sorted
     list or a tree."""
     SINGLE_THREADED: ClassVar[bool] = False
     """Whether the database runs a statement in one thread."""
     MERGED_TYPES: ClassVar[tuple[str, ...]] = ()
-    """How the names of the DuckDB types begin of which the database may hold several values that become one here."""
+    """Prefixes of DuckDB type names: of these types the database may hold several values that become one value here."""
     LOOSE: ClassVar[bool] = False
-    """Whether columns have the types of their values."""
+    """Whether a column's type is decided by its values."""
     TEXT_NUMBERS: ClassVar[tuple[str, ...]] = ()
-    """How the names begin of the database's types whose numbers arrive as texts, because no DECIMAL holds them all."""
+    """Prefixes of the database's type names whose numbers arrive as texts, because no DECIMAL holds them all."""
 
     @staticmethod
     def explained(error: DaiError, sql: str) -> DaiError | None:
-        """What the error of a statement means where the cause is what the dialect itself wrote into the statement."""
+        """The error in the words of the dialect, if what the dialect itself wrote into the statement caused it."""
         return None
 
 
@@ -87,7 +87,7 @@ DIALECTS = Table(
 """By the name that a driver or an SQLAlchemy URL gives to its dialect."""
 
 _NAMES = {"postgres": {"": "postgresql"}, "mysql": {"MySQL": "mysql", "": "mariadb"}}
-"""Where a driver calls its dialect otherwise: the name here, by how the name of the product begins."""
+"""Where a driver gives its dialect another name: the name here, by the prefix of the product's name."""
 
 
 def dialect_of(driver: str, product: Callable[[], str]) -> str:
@@ -104,7 +104,7 @@ def properties(dialect: str) -> type[DialectProperties]:
 
 
 def explained(error: DaiError, sql: str) -> DaiError:
-    """The error of a statement in the words of the dialect that caused it; as it is where none did."""
+    """The error of a statement in the words of the dialect that caused it; unchanged if no dialect did."""
     known: set[type[DialectProperties]] = set(DIALECTS.values())
     for each in known:
         if (better := each.explained(error, sql)) is not None:

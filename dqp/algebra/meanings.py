@@ -1,5 +1,5 @@
-"""What the columns of a query mean: that of the table's column which they are, unchanged; what is computed means
-nothing."""
+"""The meaning of a query's columns: a column that is a table's column unchanged has the meaning of that column; a
+computed column has none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dqp.algebra.operators import Aggregate, Item, Operator, Project, Scan, SetO
 
 
 def meanings_of(tree: Operator) -> Sequence[Meaning]:
-    """Of the columns of a tree, in order; none where nothing is known. Of both sides of a UNION only what they say
-    alike."""
+    """The meanings of a tree's columns, in order; empty where nothing is known. A column of a UNION has what both sides
+    agree on."""
     known: dict[str, Meaning] = {}
     waiting = [(tree, False)]
     while waiting:

@@ -341,7 +341,7 @@ def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:
     if not (isinstance(value, list) and (after_in or enclosed)):
         return literal(value, name)
     if not enclosed and {Decimal} <= set(map(type, value)) <= {Decimal, int}:
-        return literal(value, name)  # IN [1.5] may round what it looks for, IN (1.5) does not
+        return literal(value, name)  # IN [1.5] may round the value that it looks for, IN (1.5) does not
     listed = ", ".join(literal(plain(each), name) for each in value)
     return listed if enclosed else f"({listed})"
 

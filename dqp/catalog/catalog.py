@@ -53,7 +53,7 @@ _Seen = Mapping[str, Reflected | None]
 
 class Catalog:
     """Thread-safe. ``resolve`` gives the driver of a resource of this service, ``bearer`` is the token of the caller
-    whom the federation passes on, ``person`` who runs this program."""
+    whom the federation passes on, ``person`` the user who runs this program."""
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class Catalog:
         return self._reflection.version + self.uploads.version + copies
 
     def _check_found(self) -> None:
-        """Before sources are named: those whose leases have ended are gone."""
+        """Removes sources whose leases have ended; called before names of sources are resolved."""
         if self._found is not None:
             self._found.check()
 
     def origin(self, alias: str) -> str | None:
-        """Where a source comes from that a registry names; None for those of the configuration."""
+        """The origin of a source that a registry names; None for those of the configuration."""
         return None if self._found is None else self._found.origin(alias)
 
     def owner(self, alias: Any) -> str | None:

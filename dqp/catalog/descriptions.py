@@ -1,4 +1,4 @@
-"""``SHOW TABLES``, ``DESCRIBE`` and ``SUMMARIZE``: what a federation says of its tables and columns.
+"""``SHOW TABLES``, ``DESCRIBE`` and ``SUMMARIZE``: what a federation says about its tables and columns.
 
 DuckDB itself would describe the validator's empty tables. ``DESCRIBE t`` and ``SUMMARIZE t`` stand for the query
 ``FROM t``, written so that no position in the text changes.
@@ -24,7 +24,7 @@ from dqp.catalog.validator import path_of, quoted
 Shape = Sequence[tuple[str, str]]
 _WORDS = ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE")
 _SHOWN_ELSEWHERE = frozenset({"TABLES", "DATABASES", "SCHEMAS", "COLUMNS", "CREATE", "INDEX", "INDEXES", "CATALOGS"})
-"""What other products show; ``SHOW TABLES`` alone is known here."""
+"""Words that other products take after SHOW; only ``SHOW TABLES`` is known here."""
 _QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT"})
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LISTED = pa.list_(pa.string())
@@ -43,8 +43,9 @@ TABLES = pa.schema(
         ("origin", pa.string()),
     ]
 )
-"""Of ``SHOW TABLES``. ``rows`` is an estimate, NULL where the source has none; ``types`` and what stands behind the
-comment go with ``columns``, in order. ``origin``: of a source that a registry names."""
+"""The columns of ``SHOW TABLES``. ``rows`` is an estimate, NULL where the source has none; ``types`` and the columns
+after ``comment`` are lists with an element for each of ``columns``. ``origin``: that of a source that a registry
+names."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def command(sql: str) -> Command | None:
 
 
 def placed(catalog: Catalog, command: Command) -> Command | None:
-    """With the source of a table that is named alone; None where it is named otherwise, or not one source has it."""
+    """The path with its source, for a table that is named without one; None for any other path, or unless exactly one
+    source has the table."""
     if len(command.path) != 1 or command.query.partition("FROM")[2].strip().strip('"') != command.path[0]:
         return None
     name = command.path[0].casefold()

@@ -24,7 +24,7 @@ _INSTEAD = {
     "group_concat": "string_agg(text, ', ')",
     "to_number": "CAST(text AS DOUBLE)",
 }
-"""What does the same as functions of other products."""
+"""Functions of other products, and what does the same here."""
 _ELLIPSIS = 300
 _LONGEST = 2_000
 _UNFIT = re.compile(

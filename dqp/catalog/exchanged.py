@@ -1,7 +1,7 @@
-"""Tokens of callers in exchange for tokens of a source (OAuth 2.0 Token Exchange, RFC 8693).
+"""Exchanges the tokens of callers for tokens of a source (OAuth 2.0 Token Exchange, RFC 8693).
 
 Each caller's credentials have a catalog of their own, with sources of its own (docs/decisions/0038), so each of these
-objects holds what one caller may use at one source, in memory, and nobody else comes to it.
+objects holds the token of one caller for one source, in memory, where no other caller can get it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger("dqp.exchange")
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 SECONDS, BYTES = 10.0, 1 << 16
-"""What one answer of the token endpoint may take."""
+"""Most seconds and bytes of one answer of the token endpoint."""
 EARLY = 30.0
-"""Seconds before its end a token is not used any more, or a tenth of its life where that is less."""
+"""A token is not used in the last seconds of its life: these, or a tenth of its life if that is less."""
 UNTOLD = 60.0
-"""Seconds for which a token is used whose end nobody says."""
+"""Seconds for which a token is used whose answer does not say when it ends."""
 _OURS = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type"})
 """Errors of RFC 6749 that are about the federation, and not about the caller."""
 _CODE = re.compile(r"[a-z_]{1,40}")
@@ -41,8 +41,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}=*")
 
 
 class ExchangedTokens:
-    """``Tokens`` of a client: those of the source ``alias`` for the caller whose token is ``bearer``. Thread-safe: one
-    asks, the others wait. Nothing of what the token endpoint says but its error code leaves this object."""
+    """``Tokens`` of a client: those for the source ``alias`` of the caller whose token is ``bearer``. Thread-safe: one
+    thread asks, the others wait. Of the token endpoint's answers only the error code leaves this object."""
 
     def __init__(self, alias: str, settings: ExchangeSettings, bearer: str | None, options: Options) -> None:
         """``options``: of TLS."""
@@ -68,7 +68,7 @@ class ExchangedTokens:
         """Whether it was sent more than once."""
 
     def token(self, cancellation: Cancellation) -> str:
-        """NoTokenError where there is none for this caller, DatabaseUnavailableError where nobody says."""
+        """NoTokenError if this caller gets none, DatabaseUnavailableError if the token endpoint gives no answer."""
         with self._lock:
             if self._known is not None and time.monotonic() < self._known[1]:
                 self._again = True
@@ -136,7 +136,7 @@ class ExchangedTokens:
         return token, began + seconds - min(EARLY, seconds / 10)
 
     def _away(self, why: str, what: str) -> DaiError:
-        """The log says why."""
+        """The error of a token endpoint that gave no usable answer; the log says why."""
         log.warning("no token of the token endpoint", extra={"source": self._alias, "error": why})
         return DatabaseUnavailableError(
             f"The issuer of its tokens {what}; the log of this service says why.", source=self._alias
@@ -148,7 +148,7 @@ _ANY = frozenset(range(400, 600))
 
 
 def _document(reply: Reply, deadline: float) -> dict[str, Any]:
-    """Nothing, where it is no JSON object; RequestError where it is too large or comes too slowly."""
+    """The JSON object of the answer, empty if it is not one. RequestError if the answer is too large or too slow."""
     content = b""
     for piece in reply.body:
         content += piece

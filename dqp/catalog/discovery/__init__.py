@@ -1,9 +1,10 @@
-"""Services that a registry names: which resources (or evaluators) fit, as long as the leases of their services hold.
+"""Finds resources and evaluators that a registry lists and that fit a condition, while the leases of their services
+hold.
 
-``conditions`` says in SPARQL what is sought. A ``Follower`` asks the registry that, follows its changes in threads of
-its own, and tells who is to be told which addresses there are. ``leases`` is the part that decides without a registry,
-from what it said last. ``sources`` makes sources of a federation of these addresses.
+``conditions`` writes the condition in SPARQL. A ``Follower`` sends it to the registry, follows the registry's changes
+in threads of its own, and reports the addresses. ``leases`` decides from the registry's last answers which leases hold.
+``sources`` makes the addresses sources of a federation.
 
-Who is believed is the configuration's matter: entries of other owners than its ``publishers`` count for nothing, and
-nothing is asked at an address that ``allow`` does not list. Imports the catalog's ``sources`` and ``reflection``.
+The configuration says whom to trust: entries of owners who are not in ``publishers`` are ignored, and no request goes
+to an address that ``allow`` does not list. The package imports the catalog's ``sources`` and ``reflection``.
 """

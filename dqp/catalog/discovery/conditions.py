@@ -1,4 +1,5 @@
-"""What is sought in a registry: SPARQL, or conditions such as ``unit=mJy table=galaxies``, all of which must hold."""
+"""What to look for in a registry: a SPARQL query, or conditions such as ``unit=mJy table=galaxies``, all of which must
+hold."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#>
 """
 _SPARQL = re.compile(r"\s*(?:prefix|base|select)\b", re.IGNORECASE)
 VARIABLES = ("resource", "table", "service")
-"""What a query in SPARQL may say is sought: resources, or those that have a table, or those of a service."""
+"""The variables that a SPARQL query may return: resources, tables of resources, or services of resources."""
 
 
 def _named(variable: str) -> Callable[[str], str]:
@@ -44,11 +45,11 @@ _CONDITIONS: Mapping[str, Callable[[str], str]] = {
     "quantity": _column("quantity"),
     "ucd": _ucd,
 }
-"""Those of one table: its name, and a column with the unit, quantity or UCD; and names of what it stands below."""
+"""Conditions on one table: its name, a column with a unit, quantity or UCD, and the names of the entries above it."""
 
 
 def query_of(find: str, where: str, *, evaluators: bool = False) -> str:
-    """The query in SPARQL. ConfigurationError, which says ``where``, for what is none."""
+    """The SPARQL query of the condition. ConfigurationError, which names ``where``, for anything else."""
     if _SPARQL.match(find):
         return find
     try:

@@ -1,8 +1,8 @@
 """Follows a registry: which resources fit a query, as long as the leases of their services hold.
 
 One thread reads the feed of changes, renewals of leases among them; another one asks the query again when something
-else has changed. When the registry is away, what it said last counts until the leases end. Before a lease that seems to
-have ended counts as ended, the registry is asked once more, by whoever wants to know (``check``).
+else has changed. While the registry does not answer, its last answer counts until the leases end. Before a lease counts
+as ended, ``check`` asks the registry once more.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from dqp.settings import RegistrySettings, within
 
 log = logging.getLogger("dqp.registry")
 FIRST_SECONDS = 10.0
-"""That the first query waits for the registry."""
+"""Seconds that the first query waits for the registry."""
 AGAIN_SECONDS, RETRY_SECONDS = 0.2, 5.0
-"""Until a registry that is away is asked again: the first pause, and the longest; each is twice the one before."""
+"""Seconds until a registry that did not answer is asked again: the first pause, and the longest; each is twice the one
+before."""
 EVALUATED_SECONDS = 1.0
-"""Between two answers of the query, where changes follow each other."""
+"""Least seconds between two runs of the query while changes follow each other."""
 SILENT_SECONDS = 45.0
-"""Three times what a registry says nothing; then its feed is read anew."""
+"""Seconds without a sign of life after which the feed is opened again: three times the registry's longest silence."""
 PROMPT_SECONDS = 2.0
-"""For the answer whether a lease holds, which a query waits for."""
+"""Seconds that a query waits for the answer whether a lease holds."""
 
 
 @dataclass(frozen=True, order=True)
@@ -96,7 +97,7 @@ class Follower:
             self._tell()
 
     def _asked(self, client: RegistryClient, key: str) -> bool:
-        """Whether the lease of the service holds, and until when, by the registry."""
+        """Asks the registry whether the lease of the service holds, and until when."""
         sent = time.monotonic()
         try:
             entry = client.entry(key)
@@ -140,7 +141,8 @@ class Follower:
             pause = min(2 * pause, RETRY_SECONDS)
 
     def _begin(self) -> int:
-        """Everything anew: it may be another process of the registry. The number of its last change."""
+        """Starts from the beginning, because it may be another process of the registry; returns the number of its last
+        change."""
         sent = time.monotonic()
         about = self._client.ask("GET", "")
         try:
@@ -195,8 +197,7 @@ class Follower:
             self._stopped.wait(EVALUATED_SECONDS)
 
     def _ask(self, *, anew: bool = False) -> None:
-        """Which resources fit, and whether the leases of their services hold; ``anew``: also of those that are
-        known."""
+        """Asks which resources fit and whether the leases of their services hold; ``anew``: also for known services."""
         with self._asking:
             self._ask_once(anew)
 
@@ -224,7 +225,7 @@ class Follower:
             self._tell()
 
     def _refused(self, entry: Mapping[str, str]) -> str | None:
-        """Why the entry is not believed, or not asked."""
+        """Why the entry is not trusted, or its address not used; None if it is."""
         owners = {entry["owner"], entry["holder"]}
         if not owners <= set(self._settings.publishers or ("",)):
             return "Its publisher is not listed in publishers."
@@ -251,7 +252,8 @@ class Follower:
 
 
 def _described(keys: Sequence[str], wanted: str) -> str:
-    """The resources among the keys, or below them, or above them, with their services and owners."""
+    """The SPARQL query for the resources that are the keys, or are below or above them, with their services and
+    owners."""
     path = {
         "resource": "FILTER(?resource = ?key)",
         "table": "?key dct:isPartOf ?resource .",

@@ -1,8 +1,8 @@
-"""Until when services hold, by the clock of their registry, as far as this process knows that clock.
+"""When leases of services end, by the clock of their registry as far as this process knows it.
 
-Both clocks go on evenly. A request that was sent at s and answered with the registry's time r says that the registry's
-clock is at most r - s ahead of ours: what is told of it is never later than it is. So no lease counts as holding that
-has ended; one may count as ended too early by the time that the fastest answer took, and is asked for then.
+Both clocks run at the same speed. A request sent at s and answered with the registry's time r shows that the registry's
+clock is at most r - s ahead of ours, so our estimate of it is never behind. Therefore no ended lease counts as holding;
+a lease may count as ended too early, by the time of the fastest answer, and then the registry is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Leases:
         self._ends: dict[str, float] = {}
 
     def clock(self, sent: float, answered: float, *, anew: bool = False) -> None:
-        """The registry's time in the answer to what was sent then. ``anew``: it may be another process."""
+        """Notes the registry's time in the answer to a request that was sent at ``sent``. ``anew``: it may be another
+        process."""
         ahead = answered - sent
         self._ahead = ahead if anew else min(ahead, self._ahead)
 

@@ -1,4 +1,4 @@
-"""Sources of a federation that a registry names, and the aliases that they get."""
+"""The sources of a federation that a registry names, and their aliases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def alias_of(address: str) -> str:
-    """Of the resource at the address, whatever else there is: ``sky_data_example_org``, with the port where it is not
-    the usual one."""
+    """The alias of the resource at the address, such as ``sky_data_example_org``, with the port if it is not the
+    default; it does not depend on other sources."""
     parts = urlsplit(address)
     base, _, name = parts.path.rpartition("/")
     port = "" if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"_{parts.port}"
@@ -80,11 +80,11 @@ class DiscoveredSources:
         self._discovered, self._taken = there, taken
         self._reflection.follow([self._sources[alias] for alias in there])
         for alias in gone:
-            # queries that run hold it, and nobody else then
+            # running queries still hold the source; nothing else does
             self._sources.pop(alias, None)
 
     def _source(self, alias: str, address: str) -> Source:
-        # at any port of this machine may be anybody: the token is for those who are listed
+        # anybody may listen at a port of this machine, so the token goes to listed addresses only
         token = self._registry.source_token if self._registry.allow != LOOPBACK else None
         asked = SourceSettings(alias=alias, url=address, token=token, ca=self._registry.ca)
         return service_source(self._settings, asked, alias, address, self._credentials, alone=True)
