@@ -21,30 +21,30 @@ from dai.errors import DaiError, DeniedError
 class EvaluatorLostError(DaiError):
     """An evaluator died, stopped answering or shut down while its tuples were still wanted.
 
-    What it had sent until then is not the whole: the work may be started again under a new attempt, here or on another
-    evaluator, as long as no row of it has been handed out.
+    What it had sent until then is incomplete. The work may start again as a new attempt, here or on another evaluator,
+    as long as no row of it has been returned.
     """
 
     code, status, title = "evaluator-lost", 503, "An evaluator went away"
 
 
 class NoTokenError(DeniedError):
-    """The issuer exchanges no token of this caller for one of the source."""
+    """The issuer does not exchange this caller's token for one for the source."""
 
 
 class ChangedError(DaiError):
-    """What a source delivers has other types than its tables had when the query was planned. As long as no row was
-    handed out the query is planned again.
+    """A source delivers other types than its tables had when the query was planned. As long as no row was returned, the
+    query is planned again.
 
-    ``extra["columns"]``: of tables, each schema, table, column and the Arrow type that it has now.
+    ``extra["columns"]``: for each such column its schema, table and name, and the Arrow type that it has now.
     """
 
     code, status, title = "changed", 409, "A table was changed"
 
 
 class OutdatedError(ChangedError):
-    """A sample that was late contradicts the statistics with which the query was planned. No row was handed out: the
-    query is planned again."""
+    """A sample that arrived late contradicts the statistics with which the query was planned. No row was returned, so
+    the query is planned again."""
 
 
 class OperationError(DaiError):

@@ -1,4 +1,4 @@
-"""An input of a fragment that threads fetch, as a stream that DuckDB reads when its turn comes."""
+"""An input of a fragment that threads fetch, as a stream that DuckDB reads when it needs it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OTHER_COLUMNS = "A source returned a different number of columns than its statem
 
 
 class Arriving:
-    """An input that threads of the execution fetch, a thread for each of ``fetches``, into a bounded buffer: what
-    cannot wait in memory is spooled while DuckDB does not read it yet. ``names``: of the columns; None, as they come.
-    ``thread``: what the threads are called."""
+    """An input that threads of the execution fetch, a thread for each of ``fetches``, into a bounded buffer, which
+    spills to disk while DuckDB does not read it yet. ``names``: names of the columns; None leaves them as they arrive.
+    ``thread``: name of the threads."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Batches on their way from the threads that fetch them to the one that reads them.
 
-Bounded: a full buffer holds its producers while somebody reads it, so a slow reader slows the database. While nobody
-reads it yet (DuckDB still builds on another input), what does not fit goes to a file: a statement that waits for the
-turn of its rows would keep its connection, and that may be the one which the input that is waited for needs.
+A full buffer stops its producers while it has a reader, so a slow reader slows the database down. While it has no
+reader yet (DuckDB still reads another build side), rows that do not fit go to a file: a statement that had to wait
+would keep its connection, and the input that DuckDB reads first may need that connection.
 
-All buffers of a process share ``TOTAL`` bytes of memory, however many queries run: each may hold its part of it, though
-never less than ``LEAST``.
+All buffers of a process share ``TOTAL`` bytes of memory, however many queries run: each may use an equal part of it,
+but never less than ``LEAST``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST = 16 << 20
 
 
 class _Room:
-    """What the buffers of this process share. Thread-safe."""
+    """The memory that the buffers of this process share. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class Buffer:
         self._measure.passed(batch)
 
     def _full(self, size: int) -> bool:
-        """Rows on disk have to be read before others may wait in memory."""
+        """Whether it is full. Rows on disk must be read before others may wait in memory."""
         return bool(self._spilled or (self._batches and self._bytes + size > min(self._capacity, _ROOM.each)))
 
     def finish(self) -> None:
@@ -99,8 +99,8 @@ class Buffer:
             self._changed.notify_all()
 
     def whole(self, limit: int) -> list[pa.RecordBatch] | None:
-        """Waits for the end and gives all of it where that is at most ``limit`` bytes, else None at once; takes
-        nothing out."""
+        """Waits for the end and returns all batches if they have at most ``limit`` bytes; None as soon as they have
+        more. Removes nothing."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._producers and self._fits(limit)), self._cancellation)
             self._cancellation.check()
@@ -139,7 +139,7 @@ class Buffer:
         return bool(self._batches or self._spilled or not self._producers)
 
     def close(self) -> None:
-        """Forget what is left. Producers must have been stopped by the cancellation."""
+        """Drops what is left. The cancellation must have stopped the producers before."""
         with self._changed:
             if not self._closed:
                 self._closed = True

@@ -1,9 +1,9 @@
 """A fragment: SQL for DuckDB over Arrow streams, and how it runs.
 
 One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
-on a cursor of its own. DuckDB pulls its inputs when their turn comes: the build sides of joins to their ends, one after
-the other, then what probes them. It waits for an input without holding Python's lock, and a fragment's first
-rows come while its probing input is still being read.
+on a cursor of its own. DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to
+its end, then the probe side. It waits for an input without holding Python's lock, and a fragment's first rows come
+while its probing input is still being read.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ Input: TypeAlias = "Stream | pa.Table"
 F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = 1_000
 _PROFILED = 32
-"""Fragments that are measured at once; others run without."""
+"""Most fragments that are measured at the same time; others run without measurements."""
 _PROFILE_BYTES = 50_000_000
-"""Memory for each of them: with more cursors that measure, idle ones too, DuckDB gives up where it should spill. With
-a third of it the join of ``perf/federated_memory`` failed four times in five, with half of it never in ten."""
+"""Memory for each of them: with many cursors that measure, also idle ones, DuckDB fails where it should spill. With a
+third of this memory the join of ``perf/federated_memory`` failed four times in five, with half of it never in ten."""
 _THREAD_BYTES = 100_000_000
 _SAID = re.compile(r"[A-Za-z ]+ Error: ")
-"""Begins what DuckDB says: Arrow's reader hands on as an OSError what happens while rows are read."""
+"""How DuckDB's messages begin when Arrow's reader raises, as an OSError, an error that occurred while rows were
+read."""
 _OF_DATA = re.compile(r"(Conversion|Out of Range|Invalid Input) Error: ")
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
@@ -83,13 +84,12 @@ class Engine:
     ) -> Stream:
         """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
         that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
-        ``names``: what they are called (names may repeat). Without types, they are in the metadata of the fields, for
-        ``leaves.restored``. ``measure`` is told what each operator did, where the
-        execution is profiled.
+        ``names``: the columns' names (a name may repeat). Without ``types``, the types are in the metadata of the
+        fields, for ``leaves.restored``. ``measure`` gets what each operator did, if the execution is profiled.
 
         Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
         DataError for a value that does not fit a type, LimitError when memory and disk do not suffice, StatementError
-        for what DuckDB does not take, the cause of a failed input. The inputs are closed with the stream; closing it
+        for SQL that DuckDB refuses, the cause of a failed input. The inputs are closed with the stream; closing it
         before its end ends the execution's attempt, so that inputs that wait for something wake up.
         """
         run = self._run(inputs, execution, measure)
@@ -133,7 +133,7 @@ class Engine:
         return root
 
     def _broken(self) -> None:
-        """After an error in its own workings DuckDB answers nothing any more: the next query has a new one."""
+        """After an internal error DuckDB answers no more queries: the next query gets a new one."""
         with self._opening:
             self._root, self._profiling = None, []
 
@@ -153,8 +153,8 @@ class Engine:
 
 
 def spill_directory() -> str:
-    """Where this user's processes spill unless they are told: one for all of them, since DuckDB removes what a process
-    that was killed has left there when another one spills."""
+    """The default directory to which this user's processes spill: one for all of them, because DuckDB then removes the
+    files of a process that was killed when another one spills."""
     path = os.path.join(tempfile.gettempdir(), f"dqp-spill-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -164,7 +164,7 @@ def spill_directory() -> str:
 
 
 def _profiling(root: DuckDBPyConnection) -> DuckDBPyConnection:
-    """A cursor that measures: a setting of its own, which cannot be made once settings are locked."""
+    """A cursor that measures. Its setting must be made before the settings are locked."""
     cursor = root.cursor()
     cursor.execute("SET enable_profiling = 'no_output'")
     return cursor
@@ -213,8 +213,8 @@ class _Run:
         return Stream(schema, self._batches(schema, fragment), self.close)
 
     def _query(self, sql: str) -> DuckDBPyRelation:
-        """One SELECT, checked before anything runs. What was sent stands inside it: there, DuckDB takes no change of
-        data behind WITH."""
+        """One SELECT, checked before anything runs. The query is inside it, where DuckDB allows no WITH that changes
+        data."""
         statements = self._cursor.extract_statements(sql)
         if len(statements) != 1 or kind_of(statements[0]) != StatementType.SELECT:
             raise NotAQueryError("A fragment is not one single SELECT: nothing was run.")
@@ -304,7 +304,7 @@ class _Profiled(_Run):
 
 
 def _remembered(function: F) -> F:
-    """With its last results, but for long names and types, which would be kept with them."""
+    """The query with its last results, unless its names and types are long, because they would be kept too."""
     known = lru_cache(1_000)(function)
 
     @wraps(function)

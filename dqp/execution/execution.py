@@ -1,8 +1,8 @@
-"""One running query: what was started for it, what it may use, how far it is.
+"""One running query: its threads and files, its limits, its progress.
 
 Whatever a query starts (threads that fetch, cursors, temporary files) belongs to an ``Execution``, and closing that
-ends all of it. An execution has *attempts*: when a source is lost and no row has been handed out, the runtime begins
-anew under the next number, and nothing of the attempt before is left by then.
+ends all of it. An execution has *attempts*: when a source is lost and no row has been returned, the runtime begins the
+next attempt, after everything of the attempt before has ended.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class ExecutionOptions:
 
 @dataclass(slots=True)
 class Measurement:
-    """What became of one node: a remote subtree (whose ``statements`` were sent to ``where``), a fragment, an exchange,
-    an operation call. ``seconds`` from its begin to its end (or to now), ``first`` to its first batch; ``waiting``: its
-    reader had to wait for it; ``held``: it had to wait for its reader. ``parts``: what each evaluator said of it, by
-    (evaluator, task, name of the input there). Changed under a lock by ``Measure`` only."""
+    """The measurements of one node: a remote subtree (whose ``statements`` were sent to ``where``), a fragment, an
+    exchange, an operation call. ``seconds`` from its begin to its end (or to now), ``first`` to its first batch;
+    ``waiting``: its reader had to wait for it; ``held``: it had to wait for its reader. ``parts``: what each evaluator
+    reported of it, by (evaluator, task, name of the input there). Changed under a lock by ``Measure`` only."""
 
     key: Hashable
     where: str = ""
@@ -191,7 +191,7 @@ class Measure:
 
 
 class Slots:
-    """So many at once, the others wait; a cancellation ends the waiting."""
+    """A semaphore: so many at once, the others wait; a cancellation ends the waiting."""
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -259,7 +259,7 @@ class Execution:
     # --- what belongs to it ---
 
     def directory(self) -> Path:
-        """Where temporary files may be made: without names, so that none is left however the process ends."""
+        """The directory for temporary files. They have no names, so that none is left however the process ends."""
         with self._lock:
             if self._closed:
                 raise ClosedError("The query has ended.")
@@ -267,7 +267,7 @@ class Execution:
 
     def start(self, work: Callable[[], None], name: str) -> None:
         """Run ``work`` in a thread. What it raises fails the attempt under way, and no later one: a thread may outlive
-        its attempt where a driver does not let go."""
+        its attempt if its driver does not return."""
         cancellation = self.cancellation
 
         def run() -> None:
@@ -289,12 +289,13 @@ class Execution:
             self._threads.append(thread)
 
     def slots(self, source: str) -> Slots:
-        """What bounds the statements that run at once in a source."""
+        """The limit of statements that run in a source at the same time."""
         with self._lock:
             return self._slots.setdefault(source, Slots(self.options.connections))
 
     def beside(self, cancellation: Cancellation) -> Execution:
-        """For other work of the same query, which can be stopped by itself: with the same bounds of its sources."""
+        """An execution for other work of the same query that can be stopped by itself, under the same limits of the
+        sources."""
         other = Execution(cancellation, self.options, self._parent)
         other._slots = self._slots
         return other
@@ -375,9 +376,9 @@ class Execution:
             return measure
 
     def parts(self) -> tuple[Part, ...]:
-        """How the attempt under way stands, place by place: sources, operation calls, and every fragment on every
-        evaluator. Rows on their way, through an exchange or to an operation call, are counted where they come from.
-        From any thread."""
+        """The progress of the attempt under way by place: sources, operation calls, and every fragment on every
+        evaluator. Rows in an exchange, or on the way to an operation call, are counted where they come from. From any
+        thread."""
         parts: list[Part] = []
         for each in self.measurements():
             if each.attempt != self.attempt or isinstance(each.key, Exchange | tuple):
@@ -396,7 +397,7 @@ class Execution:
             return round(self.estimate(key))
 
     def measurements(self) -> tuple[Measurement, ...]:
-        """How every node stands, in the order they were begun; earlier attempts first. From any thread."""
+        """The measurements of all nodes, in the order in which they began, earlier attempts first. From any thread."""
         with self._lock:
             measures = list(self._measures.values())
         return tuple(each.now for each in measures)

@@ -6,7 +6,7 @@ scan are statements and hence transactions of their own: rows that change betwee
 or after.
 
 A source that cannot be reached is replaced by the next replica as long as nothing of the part has arrived. After that
-the attempt fails, and the runtime may begin another one (``lost`` keeps what not to ask again).
+the attempt fails, and the runtime may begin another one (``lost`` has the sources to avoid).
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
 
 @dataclass(frozen=True)
 class Asked(Generic[T]):
-    """A place's alias and statement, and what takes its rows and says when something has come of them.
-    ``refusable``: the statement has query-scoped tables, and the next place is asked where that is refused."""
+    """A place's alias and statement, and the function that takes its rows and says when the first have arrived.
+    ``refusable``: the statement has query-scoped tables; if it is refused, the next place is asked."""
 
     alias: str
     sql: str
@@ -239,8 +239,8 @@ def first_of(
     cancellation: Cancellation,
     lost: Lost,
 ) -> T:
-    """What the first place gives that is not lost. Once something has come no other place is asked. Raises the failure
-    of the last one asked, named by its alias, or the cancellation's cause."""
+    """The result of the first place that is not lost. Once rows have arrived, no other place is asked. Raises the
+    failure of the last one asked, named by its alias, or the cancellation's cause."""
     touched = threading.Event()
     for number, each in enumerate(asked, 1):
         measure.sent(each.alias, each.sql)
@@ -302,7 +302,7 @@ def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Los
 
 
 def _of_source(error: DaiError, source: str) -> DaiError:
-    """The same error, its text saying which source it comes from."""
+    """The same error, with the source in its text."""
     renamed = copy(error)
     detail = error.detail or error.title
     if not detail.startswith(f"{source}: "):

@@ -1,7 +1,7 @@
 """Running a fragment: SQL for DuckDB over inputs that are fetched beside it.
 
-It is the same in the process that has the query (``dqp.runtimes.local``) and on an evaluator (``dqp.runtimes.task``):
-how an input is fetched differs, which ``begin`` says.
+It is the same in the process that has the query (``dqp.runtimes.local``) and on an evaluator (``dqp.runtimes.task``);
+only how an input is fetched differs, and ``begin`` does that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Called:
 @dataclass(frozen=True)
 class Body:
     """A query over inputs by name: ``Tuples``, ``Called`` and what is fetched; ``repeated`` are those it reads more
-    than once. ``remarks``, for people: what is computed once."""
+    than once. ``remarks`` for EXPLAIN: what is computed once."""
 
     sql: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def body_of(
 
 
 class Rows(Protocol):
-    """What is being fetched."""
+    """Rows that are being fetched."""
 
     def stream(self) -> Stream:
         """Waits until it has begun to arrive."""
@@ -98,7 +98,7 @@ class Begun:
 
 class FragmentRunner:
     """Runs the fragments of one execution. ``begin``: begins to fetch the input at a path; ``keys``: of measurements,
-    by path; a fragment's own path is that of its inputs without their names. ``where``: for people."""
+    by path; a fragment's own path is that of its inputs without their names. ``where``: the place, for EXPLAIN."""
 
     def __init__(
         self,

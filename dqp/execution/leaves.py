@@ -53,7 +53,7 @@ class Leaves:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """For people: what is computed once."""
+        """Remarks for EXPLAIN: what is computed once."""
         return self._sharing.remarks
 
     def __call__(self, node: Operator) -> str:
@@ -128,7 +128,8 @@ def _reads_once(verbatim: Verbatim) -> bool:
 
 
 def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) -> str:
-    """What reads an input in the types that its statement promised: ``columns`` are (identifier, DuckDB type)."""
+    """The SELECT that reads an input in the types that its statement promised: ``columns`` are (identifier, DuckDB
+    type)."""
     items, names = [], Counter(schema.names)
     for identifier, want in columns:
         if names[identifier] != 1:
@@ -141,7 +142,7 @@ def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) ->
 
 
 def table_of(name: str) -> str:
-    """The CTE that reads an input: no name that somebody writes in a query."""
+    """The name of the CTE that reads an input; users do not write such names in queries."""
     return f"input {name}"
 
 

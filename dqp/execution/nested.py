@@ -1,8 +1,8 @@
-"""Nested values on their way from one fragment to another: as JSON, which Arrow carries as text.
+"""Nested values go from one fragment to another as JSON, which Arrow carries as text.
 
-JSON has no bytes, bits or large numbers, and objects have texts as keys; DuckDB writes a DECIMAL(18,18) into it as
-``.5``, which is none. So a value is cast to the type ``carried`` before it becomes JSON and when it comes back:
-DuckDB's own text stands there for what JSON does not have.
+JSON has no bytes, bits or large numbers, and objects have texts as keys; DuckDB writes a DECIMAL(18,18) as ``.5``,
+which is not JSON. So a value is cast to the type ``carried`` before it becomes JSON and again when it is read: a value
+that JSON cannot hold is DuckDB's own text there.
 """
 
 from __future__ import annotations

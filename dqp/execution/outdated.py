@@ -1,5 +1,5 @@
-"""A query whose plan was made while samples of its tables were under way is stopped where one of them contradicts the
-statistics before the first row: a plan made with wrong statistics may never come to its end."""
+"""Stops a query before its first row if a sample that was still running when the query was planned contradicts the
+statistics: a plan made with wrong statistics may never end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dqp.execution.execution import Execution
 
 
 class Outdating:
-    """Watches over one query until its first row. ``late``: of each sample under way, or that came while the query
-    was planned, whether it contradicts the statistics; without any the query runs as if nobody watched."""
+    """Watches one query until its first row. ``late``: for each sample that is running, or ended while the query was
+    planned, whether it contradicts the statistics; without any the query runs unwatched."""
 
     def __init__(self, begun: Callable[[Execution], None], late: Sequence[Future[bool]]) -> None:
         self._begun, self._late = begun, late

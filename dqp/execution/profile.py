@@ -1,4 +1,4 @@
-"""What of DuckDB's profile of a fragment travels from an evaluator to the coordinator."""
+"""The part of DuckDB's profile of a fragment that an evaluator sends to the coordinator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SHOWN = {
     "Projections": "",
     "Top": "first ",
 }
-"""What DuckDB says of an operator that means something to people, and the word before it."""
+"""Figures of DuckDB's operators that users understand, with the word that is shown before each."""
 OPERATORS, TEXTS, TEXT, PROFILE_BYTES = 300, 64, 200, 256 << 10
-"""Of a profile that travels: operators, texts said of one thing, characters of each, bytes of all of it."""
+"""Limits of a profile that is sent: operators, texts of one operator, characters of a text, bytes in all."""
 
 
 def bounded(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be shown of a profile and no more: what an evaluator sends. Operators beyond the first ``OPERATORS`` are
-    left out with a node that says so; where what is said of them is too much, it is left out."""
+    """The profile within the limits, for sending. A node takes the place of operators beyond the first ``OPERATORS``;
+    texts beyond the limits are dropped."""
     for said in (SHOWN, {}):
         left = iter(range(OPERATORS))
         kept = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}

@@ -1,4 +1,4 @@
-"""What one attempt of a query reads from sources: each statement once, however often it stands in the plan."""
+"""The statements that one attempt of a query sends to sources: each once, however often it occurs in the plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Readings:
         return self.begun[remote]
 
     def take(self, remote: Remote) -> Reading | Renamed:
-        """As ``read``, to be streamed: where somebody else has taken the rows, they are fetched again."""
+        """As ``read``, for streaming: if another reader has taken the rows, they are fetched again."""
         reading = self.read(remote)
         if reading.remote in self._taken:
             return self._begin(remote)
@@ -47,7 +47,7 @@ class Readings:
         return Reading(remote, self._catalog, self._execution, self.lost)
 
     def _same(self, remote: Remote) -> Reading | None:
-        """What was begun with an equal statement."""
+        """The reading with an equal statement, if there is one."""
         same_source = (each for each in self.begun.values() if each.remote.source == remote.source)
         for each in same_source:
             if isinstance(each, Reading) and asked(each.remote, self._catalog) == asked(remote, self._catalog):

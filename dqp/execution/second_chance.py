@@ -1,8 +1,8 @@
 """A statement that gives no row in time is overtaken: its alternative starts beside it, the first to have a row wins.
 
-The rows of one of the two are handed out, never rows of both. The other one is cancelled in its database. A failure of
-the alternative is no failure of the query; where the statement fails while the alternative runs, that may answer; where
-both fail, the error is the statement's and has both messages.
+The rows of one of the two are returned, never rows of both. The other one is cancelled in its database. If the
+alternative fails, the query goes on; if the statement fails, the running alternative may still answer; if both fail,
+the error is the statement's and has both messages.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Race:
         self._other.cancel(self._given.cause)
 
     def _end(self) -> None:
-        """Nobody wants more rows."""
+        """Ends both: no more rows are needed."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -232,7 +232,8 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Alarms:
-    """Calls what is due, in one thread for all, which ends when nothing is due any more. Calls must be short."""
+    """Calls functions at given times, in one thread for all, which ends when there is nothing left to call. The
+    functions must be quick."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

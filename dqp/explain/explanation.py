@@ -1,4 +1,4 @@
-"""What a query's explanation holds, in the forms that people ask for: text, JSON, SVG, a notebook's HTML."""
+"""The explanation of a query, in the formats text, JSON, SVG and a notebook's HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of a plan as people see it: one operator each, what was estimated of it and what it did.
+"""The nodes of a plan as it is shown: one operator each, with its estimates and its measurements.
 
 ``plan`` makes them of an execution, ``profile`` of what DuckDB says of its own operators; ``text``, ``json`` and
 ``svg`` show them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WRONG = 10.0
-"""Times more or fewer rows than were estimated, from which on people are told."""
+"""An estimate of the rows that is wrong by this factor is pointed out."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is shown of a plan, from its operators, their estimates and the measurements of an execution.
+"""Makes the shown form of a plan from its operators, their estimates and the measurements of an execution.
 
 A plan is shown as one tree, in which a node ``Fragment`` stands above the operators that run in one place, and an
 ``Exchange`` above each fragment that gives its rows to another one. What the evaluators did, each by itself, is beside
@@ -25,7 +25,7 @@ from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 
 HELD = 0.001
-"""Seconds from which on it is said that something waited for its reader."""
+"""Least seconds of waiting for a reader that are shown."""
 MISSING = "what its engine did is not known: the evaluator has not sent it"
 AGAIN = "runs once: it is shown above"
 OTHERWISE = "the engine's operators do not match those of the plan one to one; what they did is below the tree"

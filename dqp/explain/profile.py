@@ -1,4 +1,4 @@
-"""What DuckDB says of its operators, and which of ours they are."""
+"""Reads DuckDB's profile and matches its operators with those of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is expected to take, in the seconds of the cost model (``dqp.planning.costing.cost``): for people.
+"""The estimated seconds of an operator, by the cost model (``dqp.planning.costing.cost``), for showing a plan.
 
 The rules compare costs of what they choose between; this adds them up for a plan that is chosen. What the model has no
 price for (a filter, a projection: they run with what is below them) has none here either.

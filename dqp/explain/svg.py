@@ -24,7 +24,7 @@ _WIDEST, _WIDEST_SMALL = 46, 54
 _SLIM, _SLIM_SMALL = 30, 36
 """Characters of a line; slim where many boxes stand side by side."""
 _LEAST = 0.6
-"""A drawing is not made smaller than that; a page that is narrower scrolls."""
+"""Least width of a drawing; a narrower page scrolls."""
 _TITLE, _DETAILS, _STATEMENTS = 4, 5, 6
 """Lines of an operator's title, of its details and of its statements."""
 _ROW = 1_600

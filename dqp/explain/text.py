@@ -1,4 +1,4 @@
-"""Plans as text for a terminal, and the words for figures that every form of a plan uses."""
+"""Plans as text for a terminal, and how figures are written in every format of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 
 
 def shortened(sql: str) -> str:
-    """The statement for people: of a long list of values the first few, and how many there are."""
+    """The statement as it is shown: of a long list of values the first few, and how many there are."""
 
     def short(listed: re.Match[str]) -> str:
         values = re.findall(_VALUE, listed[0])
@@ -47,7 +47,7 @@ def _without_guards(sql: str) -> str:
 
 
 def cut(text: str) -> str:
-    """What is shown in a line."""
+    """The text cut to a line."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

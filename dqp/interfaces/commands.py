@@ -23,7 +23,7 @@ PARAMETERS = """Parameters stand for $name in the statement. A number, true, fal
 "quoted" and anything else is text, also [a list] of them for IN $name."""
 PLANS = ("text", "json", "svg")
 VARIABLE, FILE = "DQP_FEDERATION", "federation.toml"
-"""Where a federation is when none is named: the environment says it, or it is a file in the working directory."""
+"""The default federation: the environment variable names it, or it is this file in the working directory."""
 
 
 def add(commands: Any) -> None:

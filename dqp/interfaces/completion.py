@@ -1,4 +1,4 @@
-"""What may stand at a place in SQL: sources, tables, columns, functions, words."""
+"""Completes SQL: the sources, tables, columns, functions and words that fit at the cursor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _WORDS = """select from where group by order having limit join left on using uni
 
 
 def completions(before: str, behind: str, names: Names) -> tuple[str, list[str]]:
-    """What is written of the word at the cursor, and what may stand in its place. ``before`` and ``behind``: the text
-    on both sides of the cursor."""
+    """The part of a word that is written before the cursor, and its possible completions. ``before`` and ``behind``:
+    the text on both sides of the cursor."""
     match = _PATH.search(before)
     assert match is not None
     path, word = _parts(match[1]), match[2] or ""

@@ -92,8 +92,8 @@ class Federation(Virtual):
         return self.settings.passes_callers_on
 
     def of(self, bearer: str | None, resolve: Callable[[str], Driver]) -> Federation:
-        """As it asks for a caller, who sent the token ``bearer``; ``resolve`` gives what the caller sees of a resource,
-        or DeniedError."""
+        """The federation for one caller, who sent the token ``bearer``; ``resolve`` gives a resource as the caller sees
+        it, or raises DeniedError."""
         federation = copy(self)
         federation.coordinator = self._home.of(bearer, resolve)
         federation.catalog = federation.coordinator.catalog

@@ -64,7 +64,7 @@ ELSEWHERE = {
     **{each: f'sql("{each.upper()} source.table")' for each in ("describe", "summarize")},
     **dict.fromkeys(("register", "from_df", "create_table"), "upload(name, table)"),
 }
-"""What stands in the place of names that somebody brings from other libraries."""
+"""Methods of other libraries, and what to call here instead."""
 
 
 def settings_of(federation: Any, token: str | None) -> FederationSettings:
@@ -208,7 +208,8 @@ class Lab:
 
     @contextmanager
     def _locating(self) -> Iterator[None]:
-        """Who runs a federation may know where a source is that is away."""
+        """Adds to the error of a source that does not answer where the source is: the user who runs the federation may
+        know."""
         try:
             yield
         except DatabaseUnavailableError as error:

@@ -1,4 +1,4 @@
-"""A query that a thread reads, so that whoever waits for it can be interrupted at any moment."""
+"""Reads a query in a thread, so that the thread that waits for it can be interrupted at any moment."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, 
 
 
 def stopped_when_lost(stream: Stream, stop: Callable[[], None], over: Callable[[], bool]) -> Stream:
-    """The stream; where nobody has it any more before its query is ``over`` (a reader that was only made), that is
-    stopped. In a thread: whoever drops it last may be in the middle of anything."""
+    """The stream. If it is dropped before its query is ``over``, the query is stopped, in a thread of its own, because
+    the last reference may be dropped at any moment."""
 
     def lost() -> None:
         if over():
@@ -136,6 +136,6 @@ def _share(execution: Execution) -> float | None:
 
 
 def _going_on(execution: Execution) -> str:
-    """What has not ended yet: ``pg 1,200,000 rows, maria 0 rows``."""
+    """The parts that have not ended yet: ``pg 1,200,000 rows, maria 0 rows``."""
     parts = [each for each in execution.parts() if each.state in ("waiting", "running")]
     return ", ".join(f"{each.name} {each.rows:,} rows" for each in parts)

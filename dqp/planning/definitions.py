@@ -1,4 +1,4 @@
-"""What defines a column of a tree, and whether two columns certainly have the same type."""
+"""Finds the expression that defines a column of a tree, and says whether two columns certainly have the same type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query that ended teaches: rows and seconds of its statements, where the estimates were far off."""
+"""Learns from a query that ended: rows and seconds of its statements, if the estimates were far off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dqp.planning.rules.subtrees import is_plain
 from dqp.planning.second_chance import Overtaking
 
 LEAST_SECONDS = 0.2
-"""A shorter query teaches nothing: no plan is worth changing."""
+"""Nothing is learned from a shorter query: a better plan would save too little."""
 TWICE = 2.0
 """Times the estimate of its alternative that an overtaken statement takes, at least."""
 FACTOR = 3.0
@@ -26,7 +26,7 @@ LEAST_ROWS = 1_000
 
 
 class Measured(Protocol):
-    """How a node of the plan ended."""
+    """The measurements of a node of the plan."""
 
     @property
     def key(self) -> Hashable: ...

@@ -1,1 +1,1 @@
-"""From a fragment's rows to the partitions that its consumers read."""
+"""Exchanges: they distribute a fragment's rows over the partitions that its consumers read."""

@@ -1,6 +1,6 @@
-"""From a fragment's output to the partitions that its consumers read.
+"""Distributes a fragment's output over the partitions that its consumers read.
 
-``distribute`` is the one way: it splits each batch by its bucket column, joins the small pieces of each partition into
+``distribute`` splits each batch by its bucket column, joins the small pieces of each partition into
 blocks and puts them into an ``Outbox`` (``dqp.execution.exchange.outbox``: bounded, spilling rather than deadlocking),
 where one reader a partition takes them, in the same process or through ``dqp.runtimes.flight.server``.
 """
@@ -68,7 +68,7 @@ def split(
 
 
 def _even(begin: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Ranges (begin, length) of about so many rows, all alike."""
+    """Ranges (begin, length) of about so many rows, all of equal size."""
     count = max(1, round((end - begin) / rows))
     step = max(1, math.ceil((end - begin) / count))
     return ((at, min(step, end - at)) for at in range(begin, end, step))
@@ -99,7 +99,7 @@ class Coalescer:
         self._since = -math.inf
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Takes ``batch``; the blocks that are ready now."""
+        """Takes ``batch`` and returns the blocks that are ready now."""
         if not batch.num_rows:
             return iter(())
         large = batch.num_rows * 2 >= self._size.rows or batch.nbytes * 2 >= self._size.bytes

@@ -1,8 +1,7 @@
-"""What a producing fragment writes and its consumers read: bounded, spilling rather than deadlocking.
-
-Why an ``Outbox`` may have to spill: fragments wait for each other, a producer for room and a reader for tuples. Such
-waits can only close into a ring through a producer with several readers (in a ring of an acyclic plan one fragment
-feeds both ways round), where one reader wants what is behind another one's unread tuples. So
+"""The buffer between a producing fragment and its consumers: bounded; it spills rather than deadlocks. Why an
+``Outbox`` may have to spill: fragments wait for each other, a producer for room and a reader for tuples. Such waits can
+only close into a ring through a producer with several readers (in a ring of an acyclic plan one fragment feeds both
+ways round), where one reader wants what is behind another one's unread tuples. So
 
 1. an outbox with a single reader never spills: full, it holds its producer, and so a slow client slows the database;
 2. an outbox with several readers, full, holds its producer while all readers that have something to read take it;
@@ -44,7 +43,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What passed an outbox so far."""
+    """What has passed through an outbox so far."""
 
     rows: int
     bytes: int
@@ -333,7 +332,7 @@ class Outbox:
         return not self._finished and sequence.positions[reader] - sequence.first == len(sequence.items)
 
     def _forget(self, sequence: _Sequence) -> None:
-        """What every reader has taken."""
+        """Drops what every reader has taken."""
         slowest = min(sequence.positions.values(), default=sequence.first + len(sequence.items))
         while sequence.first < slowest and sequence.items:
             self._forget_first(sequence)

@@ -51,9 +51,9 @@ LOOK = 0.2
 ORDERED = 0.2
 """The part of the seconds for groups that are made one after the other."""
 HOPED = 0.7
-"""The part of what keys are expected to leave out that is counted."""
+"""The part of the expected reduction by keys that is counted."""
 BUILD_BYTES = 16e6
-"""Of what may reduce another statement by its keys."""
+"""Most bytes of the rows of a statement whose keys may reduce another one."""
 _OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
 
 
