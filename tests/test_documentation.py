@@ -184,7 +184,8 @@ def test_every_command_and_option(text: str, parser: argparse.ArgumentParser) ->
 
 
 @pytest.mark.parametrize(
-    "page", sorted(ROOT.glob("docs/**/*.md")) + [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE")]
+    "page",
+    sorted(ROOT.glob("docs/**/*.md")) + [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CHANGELOG")],
 )
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
