@@ -1,5 +1,5 @@
-"""What may overtake a statement that gives no row: the same subtree computed here, over its tables with filters and
-columns."""
+"""The alternative that may overtake a statement without a row: the same subtree computed here, over its filtered
+tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dqp.planning.rules.subtrees import is_plain, push_subtrees
 Columns = tuple[tuple[str, str], ...]
 """(identifier, DuckDB type)."""
 SHARE = 0.25
-"""Of the alternative's estimated seconds, what a statement has at least: large inputs are not fetched lightly."""
+"""Least part of the alternative's estimated seconds that a statement gets, so that large inputs are not fetched too
+soon."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,8 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Chance:
-    """What is known of the alternatives of one query's statements. ``least``: seconds that every statement has at
-    least; ``multiple``: of its estimate. ``run``: the rows of an alternative with these columns, as a part of an
-    execution."""
+    """The alternatives of one query's statements. A statement gets at least ``least`` seconds, and ``multiple`` times
+    its estimate. ``run``: the rows of an alternative with these columns, as a part of an execution."""
 
     least: float
     multiple: float
@@ -82,7 +82,7 @@ def has_alternative(remote: Remote) -> bool:
 
 
 def alternative(remote: Remote, context: Context) -> Alternative | None:
-    """None where the source has to compute the subtree, or where that is all the same."""
+    """The alternative; None if the source must compute the subtree, or if it would make no difference."""
     own = replace(
         context,
         estimator=context.estimator.again(),

@@ -1,8 +1,8 @@
 """Where a plan runs: in this process, on evaluator services, on a Ray cluster.
 
 A runtime is given an optimised tree, whose leaves are statements of sources and tuples at hand, and gives its rows. All
-of them keep the same promises: nothing is handed out twice or cut short; a source that is lost before a row was handed
-out is replaced where there is a replica; closing the stream, or cancelling, leaves nothing behind anywhere.
+of them keep the same promises: no row is returned twice and no answer is cut short; a source that is lost before a row
+was returned is replaced if there is a replica; closing the stream, or cancelling, leaves nothing behind anywhere.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Runtime(ABC):
 
     @abstractmethod
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
-        """The rows of one remote subtree, a small one: read to learn something before the query begins."""
+        """The rows of a small remote subtree that is read before the query begins."""
 
     @abstractmethod
     def placed(self, tree: Operator, context: Context) -> Placement:
-        """Where ``run`` would run the tree, by what is known now: no statement is sent, nothing begins anywhere. What
-        is learnt while a query runs may change it; its remarks say so."""
+        """Where ``run`` would run the tree, by what is known now; sends no statement. What is learnt while a query runs
+        may change the places; then its remarks say so."""
 
     @abstractmethod
     def close(self) -> None:

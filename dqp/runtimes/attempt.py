@@ -1,4 +1,4 @@
-"""One attempt of a query on several evaluators: the tasks of its plan, what the evaluators say of them, the rows."""
+"""One attempt of a query on several evaluators: the tasks of its plan, the evaluators' reports, the rows."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from dqp.runtimes.wire import Input, Received, RemoteInput, Task
 from dqp.settings import TlsSettings
 
 ANSWER = 3.0
-"""Seconds in which an evaluator has to answer when it is asked whether it is there."""
+"""Seconds in which an evaluator must answer a question for a sign of life."""
 EMBEDDED_BYTES = 256 << 10
 """Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
 PROFILES, REPORTS = 5.0, 0.25
-"""Seconds that the end of a query waits for what its evaluators still have to say: where it is explained, and where
-only progress is asked for."""
+"""Seconds that the end of a query waits for the last reports of its evaluators: for EXPLAIN ANALYZE, and for progress
+alone."""
 
 
 class Evaluator(ABC):
@@ -65,7 +65,7 @@ class Evaluator(ABC):
             return self._address
 
     def forget(self) -> None:
-        """What is known of it may be wrong: ask again."""
+        """Forgets the address, which may be wrong, so that it is asked for again."""
         with self._lock:
             self._address = None
 
@@ -150,7 +150,7 @@ class Attempt:
         return Stream(stream.schema, self._to_the_end(stream), stream.close)
 
     def _to_the_end(self, stream: Stream) -> Iterator[pa.RecordBatch]:
-        """The rows; behind the last one, waits a little for what the evaluators have to say of their work."""
+        """The rows; after the last one, waits a little for the evaluators' reports."""
         with self._named(), stream:
             yield from stream
         cancellation = self._execution.cancellation
@@ -161,7 +161,7 @@ class Attempt:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """An evaluator whose port is gone is called by its name."""
+        """The error with the name of an evaluator whose port is gone."""
         try:
             yield
         except EvaluatorLostError as error:
@@ -197,8 +197,8 @@ class Attempt:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """What is raised fails the attempt before the evaluator is let go: its port then says to whoever still reads
-        there that the exchange was withdrawn, which is no reason."""
+        """An exception fails the attempt before the evaluator is released. Otherwise readers at its port would only
+        learn that the exchange was withdrawn, not why."""
         try:
             with self._named():
                 yield
@@ -298,7 +298,8 @@ class Attempt:
         return self._read_here(remote)
 
     def _promised(self, place: Place, catalog: Catalog) -> Promise:
-        """What may arrive at an evaluator; where the source cannot be asked, another place may answer there."""
+        """The promise for what arrives at an evaluator; if the source cannot be asked, another place may answer
+        there."""
         with suppress(*LOST):
             probe(place, catalog, self._cancellation)
         return place.statement.promise

@@ -36,7 +36,7 @@ class DiscoveredEvaluators(Service):
         return ()
 
     def _take(self, entries: Sequence[Discovered]) -> None:
-        """One call at a time. What runs on those that are gone goes on."""
+        """Takes the registry's evaluators; one call at a time. Work on evaluators that are no longer listed goes on."""
         evaluators = {}
         for each in entries:
             known = self._by_address.get(each.address)
@@ -54,7 +54,7 @@ class DiscoveredEvaluators(Service):
 
     @evaluators.setter
     def evaluators(self, _: Sequence[Evaluator]) -> None:
-        """The registry says which they are."""
+        """The evaluators that the registry names now."""
 
     def _placed(self, tree: Operator, context: Context) -> Placement:
         return super()._placed(tree, context) if self.evaluators else Local._placed(self, tree, context)

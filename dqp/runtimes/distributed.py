@@ -1,4 +1,4 @@
-"""What the runtimes with several evaluators have in common: a plan is cut, its fragments placed, its rows come back.
+"""The common part of the runtimes with several evaluators: it cuts a plan, places its fragments and returns its rows.
 
 An attempt of a query goes like this. Small build sides are read by the coordinator, as in the local runtime, and reduce
 what is left (``adapt``). Now that their sizes are known, the tree is cut (``partition``): a build side that turned out
@@ -67,7 +67,7 @@ ATTEMPTS = 4
 QUERIES = 12
 """At once, of one coordinator; others wait their turn. A query needs a request at each evaluator at the same time."""
 SAMPLE_ROWS = 20_000
-"""First rows of a statement in which values are looked for that most rows have."""
+"""First rows of a statement that are searched for frequent values."""
 COUNT = "rows with the key"
 Heavy = tuple[exp.Expression, ...]
 """Literals."""
@@ -270,7 +270,7 @@ class Distributed(Local):
             elif remote in readings.begun:
                 continue
             else:
-                # What stands twice in the plan is asked once, and has the same answer.
+                # A statement that occurs twice in the plan is sent once, so that both have the same answer.
                 same = asked(Remote(remote.source, Project(remote.tree, ((key, column(key)),))), self._catalog)
                 if same not in known:
                     known[same] = self._heavy(remote, key, evaluators, execution)
@@ -293,7 +293,7 @@ class Distributed(Local):
 
 
 def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:
-    """Those that so many rows have that one evaluator would get far more than others; none of lists."""
+    """The values that are so frequent that one evaluator would get far more rows than others; never lists."""
     try:
         counted = pc.value_counts(values)
     except pa.ArrowNotImplementedError:

@@ -2,9 +2,10 @@
 
 Each task runs in a thread of its own, on one DuckDB for all queries. Its inputs are fetched by further threads, from
 data services, from the ports of other processes, through operation calls; its rows wait in an ``Outbox`` for readers.
-What it is told by a coordinator is bounded by its own settings: the services it may ask, the Python it may call.
-A coordinator whose connection breaks has gone; one that is silent is asked whether it lives, and its fragments end when
-it does not say so for long: nothing is kept for a process that has stopped, or is behind a network that has parted.
+Its own settings limit what a coordinator can make it do: the services that it may ask, the Python functions that it may
+call. A coordinator whose connection breaks has gone; one that is silent is asked whether it lives, and its fragments
+end when it does not say so for long: nothing is kept for a process that has stopped, or is behind a network that has
+parted.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Work:
         self._runs = [TaskRun(evaluator, each, self._cancellation, self._tell) for each in tasks]
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
         self._changed = Condition()
-        self._news = True  # that the work has begun: a coordinator waits for it
+        self._news = True  # says that the work has begun, for which a coordinator waits
         self._held = ExitStack()
 
     def begin(self) -> None:

@@ -175,7 +175,7 @@ class Local(Runtime):
         return self._begun(query, readings)
 
     def _admit(self, execution: Execution) -> None:
-        """Waits where so many queries run that this one has to."""
+        """Waits for a turn if too many queries run."""
 
     def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
         """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads

@@ -2,9 +2,9 @@
 
 ``evaluators = ["ray:127.0.0.1:6379"]`` joins the cluster at that address, ``["ray:auto"]`` the one on this machine,
 ``["ray://127.0.0.1:10001"]`` goes through a Ray client's port; ``?evaluators=N`` says how many actors (one a node
-unless given). Tasks are never retried by Ray: a stream that is repeated could have another order. Exchanges are for
-loopback only until identity and TLS come, so all nodes have to be on this machine. Ray's own ports are the matter of
-who runs the cluster: its tokens do not encrypt.
+unless given). Tasks are never retried by Ray: a stream that is repeated could have another order. Evaluators on Ray
+have no TLS, so their exchanges are on loopback and all nodes have to be on this machine. Ray's own ports are the
+responsibility of the cluster's operator: Ray's tokens do not encrypt.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CONNECT_SECONDS = 5.0
 START_SECONDS = 60.0
 """How long the cluster may take to start an actor."""
 _REFUSED = 1_000
-"""Names that are remembered of work that was ended before it began."""
+"""Most names that are remembered of work that was ended before it began."""
 _LOST = (RayActorError, GetTimeoutError)
 _WHY = "Evaluators on Ray have no TLS, so their exchanges are on loopback only: "
 
 
 class Ray(Distributed):
-    """Joins the cluster when it is made, leaves it when it is closed, and takes its actors along. ConfigurationError
-    where there is none."""
+    """Joins the cluster when it is created; when it is closed, it ends its actors and leaves the cluster.
+    ConfigurationError where there is none."""
 
     def join(self, settings: FederationSettings) -> Sequence[RayEvaluator]:
         if len(settings.evaluators) != 1:
@@ -102,7 +102,8 @@ def settings_of(settings: FederationSettings, operations: Mapping[str, Operation
 
 
 def _check(address: str) -> None:
-    """Ray itself tries for minutes, and waits for one where the cluster has no node on this machine."""
+    """ConfigurationError if the cluster cannot be joined: Ray itself would try for minutes, and waits forever if the
+    cluster has no node on this machine."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     host = host.strip("[]")
     if port.isdigit():
@@ -218,7 +219,7 @@ class Actor:
         return ([], True) if reports is None else (reports, False)
 
     def end(self, work: str) -> None:
-        """Also of work that has not begun: who asked for it may have lost patience with an actor that had stopped."""
+        """Ends work, also work that has not begun: its coordinator may have given up on an actor that had stopped."""
         with self._lock:
             running = self._works.pop(work, None)
             if running is None:

@@ -1,4 +1,5 @@
-"""Evaluators that are data services with the role ``evaluator``: told over HTTP what to do, read by Arrow Flight."""
+"""Evaluators that are data services with the role ``evaluator``: they get tasks over HTTP, and their rows are read by
+Arrow Flight."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ class ServiceEvaluator(Evaluator):
         return str(properties["flight"]), properties.get("instance")
 
     def _refused(self, error: DaiError) -> DaiError:
-        """No failure of the caller: the caller of a federation is not who asks its evaluators."""
+        """A refusal as a fault of the configuration, because the federation, not its caller, sends requests to
+        evaluators."""
         return ConfigurationError(
             f"The evaluator {self.name} and this federation do not accept each other: {error.detail}",
             hint="Check the federation's token, certificate, client_ca and ca in [service.tls] of both, and "

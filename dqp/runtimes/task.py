@@ -31,11 +31,11 @@ from dqp.settings import EvaluatorSettings, TlsSettings
 log = logging.getLogger("dqp.runtimes.task")
 
 STARTED = 300.0
-"""Seconds that a fragment waits for the evaluator to have the task that it reads from: that may wait for its turn. The
-coordinator, who sees to it, is quicker."""
+"""Seconds that a fragment waits until an evaluator has the task that it reads from, which may have to wait for its
+turn. The coordinator notices a failure sooner."""
 BUCKET = "bucket of the row"
 SPLIT_BLOCKS = 8
-"""Of a batch that is split, at most."""
+"""Most bytes of a batch that is split."""
 
 
 class Host(Protocol):
@@ -126,7 +126,7 @@ class TaskRun:
         )
 
     def _abandoned(self) -> None:
-        """All readers left before the end: they have what they wanted."""
+        """All readers left before the end: they need no more rows."""
         self._wanted = False
         self._measure.ended("stopped")
         self._execution.fail(ClosedError("All readers of this fragment have left."))

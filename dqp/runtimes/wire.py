@@ -1,4 +1,4 @@
-"""What an evaluator is told to do, and how it travels: as JSON, without any tree of operators.
+"""The tasks of an evaluator and their encoding: JSON, without any tree of operators.
 
 A ``Task`` is one instance of a fragment: SQL for DuckDB, the inputs that it reads as tables, and where its rows go. The
 evaluator needs neither a catalog nor a plan; the only statements that it sends to sources are those it is given.

@@ -1,4 +1,4 @@
-"""What a federation is made of: read once, from a service's configuration or a federation.toml, into frozen values.
+"""The settings of a federation: read once, from a service's configuration or a federation.toml, into frozen values.
 
 Both have the same keys: in ``[federations.NAME]`` of a service, at the top of a federation.toml (or below
 ``[federations.NAME]`` there too, so that one file can be both).

@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     push_subtrees,
     calls,
 )
-"""In order. A rule may stand twice: what another one did gives it more to do."""
+"""The rules in their order. A rule may occur twice, because another rule may have given it more to do."""
 
 
 def optimise(tree: Operator, context: Context) -> Operator:

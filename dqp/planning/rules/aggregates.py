@@ -160,8 +160,8 @@ def _of_side(steps: _Steps, name: str, node: exp.Expression) -> bool:
 
 
 def mean(total: exp.Expression, count: exp.Expression, of: exp.Expression, context: Context) -> exp.Expression:
-    """The mean of ``of``: of decimals the quotient of whole numbers of their last digit, so that it is rounded once
-    (while the total has less than 16 digits)."""
+    """The mean of ``of``. For decimals it is a quotient of whole numbers (multiples of their last digit), so that it is
+    rounded once (while the total has less than 16 digits)."""
     double: exp.Expression = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
     decimal = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
     if decimal is not None and decimal[1] != "0":
@@ -175,7 +175,7 @@ _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
 def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> bool:
-    """Enters the second step of an aggregate over the other side, whose rows now stand for several."""
+    """Adds the second step of an aggregate over the other side, whose rows now each stand for several."""
     argument, once = _argument(node)
     if once or isinstance(node, exp.Min | exp.Max):
         steps.items.append((name, steps.total(node, name)))
@@ -244,7 +244,7 @@ def _sides(tree: Operator, kind: str = "inner") -> Iterator[tuple[Operator, str]
 
 
 def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], context: Context) -> Operator | None:
-    """The aggregate with a first step over the side; None where that is not right or does not pay. ``around``: the
+    """The aggregate with a first step over the side; None if that would be wrong or does not pay. ``around``: the
     columns that the operators around all sides use."""
     source = place(side)
     assert source is not None

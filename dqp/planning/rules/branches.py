@@ -1,5 +1,5 @@
-"""Which rows need a part of an expression: those that take its branch of CASE, COALESCE, AND or OR, or pass the FILTER
-of its aggregate."""
+"""Finds the rows that need a part of an expression: those that take its branch of CASE, COALESCE, AND or OR, or pass
+the FILTER of its aggregate."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HOLE = exp.Placeholder()
 def guarded(
     node: exp.Expression, wanted: Callable[[exp.Expression], bool], guards: Guards = ()
 ) -> Iterator[tuple[exp.Expression, Guards]]:
-    """Every part of an expression that is ``wanted``, and what says which rows need it. Of AND and OR, operands without
-    such a part come first, as SQL leaves the order open."""
+    """Every part of an expression that is ``wanted``, with its guard, which says which rows need it. Of AND and OR,
+    operands without such a part come first, as SQL leaves the order open."""
     if wanted(node):
         yield node, guards
     for part, guard in _parts(node, lambda each: any(map(wanted, each.find_all(exp.Expression)))):

@@ -1,8 +1,6 @@
-"""Where IN of a subquery or of a list (``IN […]``) is not the same as ``=``.
-
-Of two decimals of which no decimal has all the digits, DuckDB compares all digits behind the point with ``=``, and
-looks with all digits before it among the values of a subquery or a list: ``0.001 IN (SELECT 0::DECIMAL(38, 2))``.
-"""
+"""Finds IN of a subquery or of a list (``IN […]``) that is not the same as ``=``. If no DECIMAL type holds all digits
+of both of two decimals, ``=`` in DuckDB keeps all digits after the point, and IN keeps all digits before it: ``0.001 IN
+(SELECT 0::DECIMAL(38, 2))``."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from dqp.sql.dialects.constants import number
 from dqp.sql.dialects.typing import Type, compared, is_decimal, is_exact, is_within, parsed
 
 _ANY = Type("DECIMAL")
-"""Of what may be a decimal of any digits."""
+"""The type of an expression that may be a decimal with any number of digits."""
 _NUMBERS = (exp.Count, exp.CountIf, exp.Avg, exp.Div, exp.Length)
-"""Functions that are no decimals whatever they are of."""
+"""Functions that never return decimals, whatever their arguments."""
 
 
 def is_equality(

@@ -1,5 +1,5 @@
-"""Branches of UNION that have no rows disappear: a query reads one way of selling out of a union of three by the
-constant that each branch has in a column."""
+"""Removes branches of UNION that have no rows: a query may select one branch of a union by a constant that each branch
+has in a column (in TPC-DS, the way of selling)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _ENDS: Mapping[type[exp.Expression], tuple[type[exp.Min | exp.Max], ...]] = {
     exp.GT: (exp.Max,),
     exp.GTE: (exp.Max,),
 }
-"""Of the second side's values, which stand on the left, those that decide."""
+"""For each comparison (second side's value on its left) the aggregates of the second side that decide it."""
 
 
 def group_semi_joins(tree: Operator, context: Context) -> Operator:

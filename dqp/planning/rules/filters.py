@@ -66,7 +66,7 @@ def _pushed(tree: Operator, predicates: Predicates, context: Context) -> Operato
         mine = conjuncts(tree.condition)
         still = [each for each in mine if changing(each, context.options.functions)]
         if still:
-            # What differs from call to call sees the rows that it saw, the dear ones not more of them.
+            # A function that differs from call to call must get the same rows, an expensive one no more of them.
             first = [each for each in mine if each not in still]
             return _kept(_pushed(tree.input, first, context), [*still, *predicates])
         return _pushed(tree.input, [*mine, *predicates], context)
@@ -241,8 +241,8 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
 
 
 def _says_it(predicate: exp.Expression, name: str, other: str, context: Context) -> bool:
-    """Whether it says the same of the other column: a text becomes a number of the column's own type, '1.5' an INTEGER
-    of 2, and a number of many digits may have no room in a type that both have in common."""
+    """Whether the predicate says the same about the other column: a text becomes a number of the column's own type,
+    '1.5' an INTEGER of 2, and a number of many digits may have no room in a type that both have in common."""
     type = context.types.get(other, "")
     return context.types.get(name) == type or all(_meets(each, type) for each in predicate.find_all(exp.Literal))
 

@@ -1,7 +1,7 @@
-"""Groups that a query uses several times with different filters on their keys are the same groups: all that any use
-wants, filtered where they are used.
+"""Makes groups once that a query uses several times with different filters on their keys: all groups that any use
+needs, filtered where they are used.
 
-Sums by customer and year, once of this year and once of the last, are one pass over the sales of two years.
+Sums by customer and year, used once for this year and once for the last, need one pass over the sales of two years.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _changing(condition: exp.Expression, context: Context) -> bool:
 
 
 def _shared(groups: list[_Groups], context: Context) -> Mapping[int, Operator]:
-    """By the id of an aggregate what replaces it: groups that are made once, filtered."""
+    """By the id of an aggregate, its replacement: groups that are made once, filtered."""
     equals = alike([each.groups for each in groups])
     uses: dict[int, list[tuple[_Groups, Mapping[str, str]]]] = {}
     for each in groups:
@@ -97,7 +97,7 @@ def _shared(groups: list[_Groups], context: Context) -> Mapping[int, Operator]:
 
 
 def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -> Mapping[int, Operator]:
-    """Each of these groups, filtered, over groups that all of them can use."""
+    """The aggregates, each as a filter over groups that all of them can use."""
     filters = [
         [replaced(each, {old: column(new) for old, new in names.items()}) for each in groups.filters]
         for groups, names in together
@@ -125,8 +125,7 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
 
 
 def _needed(predicates: Predicates) -> Predicates:
-    """The predicates without those that follow from another one: to want the same twice would count twice, in our
-    estimates and in the source's."""
+    """The predicates without those that follow from another one: estimates, ours and the source's, would count both."""
     lists = [_listed(each) for each in predicates]
     implied = [
         mine is not None
@@ -153,7 +152,7 @@ def _listed(predicate: exp.Expression) -> tuple[str, frozenset[exp.Expression]] 
 
 
 def _either(filters: list[Predicates]) -> exp.Expression:
-    """What each of the uses wants."""
+    """The condition for the rows that any of the uses needs."""
     alternatives = list(dict.fromkeys(each for each in map(all_of, filters) if each is not None))
     compared = [comparison(bare(each)) for each in alternatives]
     pairs = [each for each in compared if each is not None and each[1] is exp.EQ]

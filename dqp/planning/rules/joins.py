@@ -5,7 +5,8 @@ A plan is known for each place where a join's result can be: in a source, as lon
 is fetched from a source is paid when it leaves; so a join stays in its source as long as its result costs less to fetch
 than its inputs do. What is joined here with something small that was fetched before is expected to be reduced by its
 keys (``dqp.planning.semijoins.program``), and to cost less by that. The side that is built is the smaller one and
-stands right."""
+stands right.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ from dqp.planning.rules.columns import in_order
 
 MOST = 10
 MOST_ORDERED = 128
-"""Relations of one join whose order is thought about at all."""
+"""Most relations of a join whose order is changed."""
 PARTNERS = 16
-"""What a set of relations is tried with where the orders are too many: its smallest neighbours."""
+"""If there are too many orders, a set of relations is only tried with so many of its smallest neighbours."""
 HERE = ""
-"""The place that is no source."""
+"""The place of what runs here, not in a source."""
 HOPED = 0.7
-"""The part of what reductions are expected to save that is counted: a statement that is one saves for certain."""
+"""The part of the expected saving by reductions that is counted; joining in one statement saves for certain."""
 MOST_BYTES = 16e6
-"""Of what is expected to reduce something else."""
+"""Most bytes of rows that are expected to reduce another relation."""
 
 
 def order_joins(tree: Operator, context: Context) -> Operator:
@@ -129,7 +130,7 @@ class _Sent:
 @dataclass(frozen=True, slots=True)
 class _Way:
     """A way to have a set of relations at a place: seconds, and the two sets it is joined from (none: a leaf).
-    ``sent``: what of it was fetched."""
+    ``sent``: its sets that a source sent."""
 
     seconds: float
     left: tuple[int, str] | None = None
@@ -332,8 +333,8 @@ class _Order:
         return indexed(self.leaves[relation.bit_length() - 1], names)
 
     def _reduced(self, one: tuple[_Sent, ...], other: tuple[_Sent, ...]) -> tuple[float, tuple[_Sent, ...]]:
-        """Seconds that are saved when what is small on one side of a join reduces what is large on the other, and what
-        is sent then."""
+        """Seconds that are saved when the small sets on one side of a join reduce the large ones on the other, and the
+        sets that are sent then."""
         sent = [list(one), list(other)]
         saved = 0.0
         for builds, probes in (sent, sent[::-1]):

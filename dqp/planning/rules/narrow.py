@@ -1,5 +1,5 @@
-"""An expression over columns of one source is computed in that source if its result has fewer bytes than the columns
-that then need not be sent: a part of a text, a product, a comparison."""
+"""Computes an expression over columns of one source in that source if its result has fewer bytes than the columns that
+then need not be sent: a part of a text, a product, a comparison."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dqp.planning.rules.joins import place
 from dqp.planning.rules.subtrees import refused
 
 GAIN = 4.0
-"""Bytes a row that have to be saved."""
+"""Least bytes of a row that this must save."""
 Expressions = tuple[exp.Expression, ...]
 _TRUTHS = (*COMPARISONS, exp.And, exp.Or, exp.Not, exp.Like, exp.In, exp.Is, exp.Between)
 _VALUES = (
     *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Case, exp.Coalesce, exp.Substring, exp.Upper, exp.Lower, exp.Length),
     *(exp.Extract, exp.Year, exp.Month, exp.Day, exp.DPipe, exp.Trim, *_TRUTHS),
 )
-"""What may be computed elsewhere."""
+"""Expressions that may be computed in another place."""
 
 
 def narrow(tree: Operator, context: Context) -> Operator:

@@ -1,6 +1,6 @@
-"""Groups that a query uses several times are a statement of their own, which its source runs once.
+"""Makes groups that a query uses several times a statement of their own, which the source runs once.
 
-As parts of one statement a database makes them for each use, and where it expects few of them, again for each row of a
+Within one statement a database computes them for each use, and if it expects few of them, again for each row of a
 nested loop around them (PostgreSQL: 3,500 times in TPC-DS's first query).
 """
 
@@ -14,7 +14,7 @@ from dqp.planning.rules.joins import place
 from dqp.planning.rules.subtrees import refused
 
 FEWER = 0.5
-"""The part of the rows that the source reads which are worth fetching for a second use."""
+"""Groups that are at most this part of the rows that the source reads are worth fetching for a second use."""
 
 
 def ask_once(tree: Operator, context: Context) -> Operator:

@@ -15,7 +15,7 @@ from dqp.planning.predicates import equality, replaced
 from dqp.planning.rules.joins import place
 
 FEWER = 0.25
-"""The part of the rows that different keys are at most for the source to find them."""
+"""The source removes duplicate keys if they are at most this part of the rows."""
 ROWS = 1_000
 
 

@@ -44,7 +44,7 @@ _ARITHMETIC: Mapping[type[exp.Expression], Callable[[Any, Any], Any]] = {
     exp.Mul: operator.mul,
 }
 _IMPLIED = 12
-"""Alternatives of an OR above which it is not asked what they say of one side."""
+"""Most alternatives of an OR that are searched for conditions on one side."""
 
 
 def simplify(tree: Operator, context: Context) -> Operator:
@@ -291,7 +291,7 @@ def _sides(tree: Operator) -> list[frozenset[str]]:
 
 
 def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expression]:
-    """What the ORs among the conjuncts say of one side alone."""
+    """The conditions on one side alone that the ORs among the conjuncts imply."""
     if len(sides) < 2:
         return []
     parts = conjuncts(node)

@@ -1,4 +1,5 @@
-"""The largest subtrees whose tables share a source become one statement there, as far as its dialect takes them."""
+"""Makes the largest subtrees whose tables share a source statements of that source, as far as its dialect can write
+them."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ from dqp.sql import dialects
 
 Pushed = Callable[[Operator, Set[str], Context], Operator]
 WORTHWHILE = 0.03
-"""Seconds of a statement from which its alternatives are weighed."""
+"""Least seconds of a statement that is compared with its alternatives."""
 LONG = 0.2
-"""Seconds of a statement from which it is weighed against reading its tables."""
+"""Least seconds of a statement that is compared with reading its tables."""
 TOGETHER = 0.9
 """As ``HOPED``, where keys of several tables reduce one."""
 BETTER = 0.8
@@ -152,12 +153,12 @@ def _elapsed(tree: Operator, left: float, context: Context, hoped: float = HOPED
 
 
 def _parts(remote: Remote, context: Context) -> int:
-    """Statements that compute an aggregate at the same time."""
+    """The aggregate in several statements that run at the same time."""
     return 1 if isinstance(in_parts(remote, context, SPLIT_ROWS), Remote) else AT_ONCE
 
 
 def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
-    """The tree as one statement, None where it is none or costs more than its parts."""
+    """The tree as one statement; None if the source cannot run it or it costs more than its parts."""
     source = place(tree)
     if (
         source is None

@@ -1,4 +1,4 @@
-"""Subqueries in expressions as joins.
+"""Turns subqueries in expressions into joins.
 
 ``EXISTS`` and ``IN`` in a filter become semi-joins, their negations anti-joins (``NOT IN`` only if neither side can
 have a NULL, because one NULL among the values leaves no row). A scalar subquery that always has one row becomes a cross
@@ -53,8 +53,8 @@ def _unnested(tree: Operator, context: Context) -> Operator:
 
 
 def _filter(tree: Filter, context: Context) -> Operator:
-    """What needs no subquery first, then comparisons with scalars (their joins may change places with those below),
-    then semi-joins."""
+    """Conditions without a subquery first, then comparisons with scalars (their joins may change places with those
+    below), then semi-joins."""
     plain, scalars, semis = [], [], []
     for each in conjuncts(tree.condition):
         if not subqueries(each):
@@ -200,7 +200,7 @@ def _released_join(tree: Join, context: Context) -> tuple[Operator, Predicates] 
 
 
 def _bound(expressions: Predicates, over: Operator) -> tuple[Predicates, Predicates]:
-    """Those that need columns from elsewhere, and the others."""
+    """The predicates that need columns from outside, and the others."""
     known = frozenset(over.columns)
     bound = [each for each in expressions if not used(each) <= known]
     return bound, [each for each in expressions if used(each) <= known]
@@ -283,7 +283,7 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
         value = rebuilt(value, lambda node, below=below: _item(node, below))  # type: ignore[misc]
     value = rebuilt(value, lambda node: values.get(node.name) if isinstance(node, exp.Column) else None)
     if key is not None and not strict(value, frozenset(joined.right.columns)):
-        # Without a row there is no value: whatever is made of none.
+        # Without a row there is no value, only what the expression makes of NULL.
         present = exp.Not(this=exp.Is(this=column(key), expression=exp.Null()))
         value = exp.Case(ifs=[exp.If(this=present, true=value)])
     return (joined, value) if used(value) <= known else None

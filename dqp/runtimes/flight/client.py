@@ -32,9 +32,9 @@ TURN = 2.0
 """Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
 producer that never starts would keep the readers of a query that is over."""
 PAUSE = 0.1
-"""Seconds after which it asks a port again that has told it not to wait: too many do."""
+"""Seconds after which it asks a port again that refused to let it wait, because too many do."""
 SLOW = 10.0
-"""Seconds longer than it was told to wait that a port may take to answer."""
+"""Seconds that a port may take to answer beyond the time that it was asked to wait."""
 
 
 def fetch(
@@ -185,7 +185,7 @@ def _opened(
         with cancellation.on_cancel(abandon):
             return client, opening.result(timeout + SLOW)
     except BaseException as error:
-        if not opening.cancel() and opening.exception() is None:  # it came when nobody waited any more
+        if not opening.cancel() and opening.exception() is None:  # the stream came when its reader had stopped waiting
             opening.result().cancel()
             client.close()
         cancellation.check()

@@ -58,7 +58,7 @@ Opener = Callable[[Cancellation], Stream]
 WAIT = 30.0
 """Seconds that a consumer waits for a producer to start."""
 MOST_EARLY = 32
-"""So many wait for a producer that the port does not expect: each has a thread, whoever it is, and gRPC ends a process
+"""Most consumers that may wait for a producer that the port does not expect: each has a thread, and gRPC ends a process
 without memory for another."""
 LOOK_SECONDS = 2.0
 """Seconds between two looks whether the files of TLS have changed."""
@@ -195,8 +195,8 @@ class FlightPort:
             self._changed.notify_all()
 
     def withdraw(self, query: str, attempt: int | None = None, cause: DaiError | None = None) -> None:
-        """Forget every ticket of the query, or of one attempt of it; readers in the middle get ``cause``. Who comes
-        later is not kept waiting."""
+        """Drops every ticket of the query, or of one attempt of it; readers in the middle get ``cause``, later ones an
+        error at once."""
 
         def concerns(key: tuple[str, int, str, int]) -> bool:
             return key[0] == query and attempt in (None, key[1])
@@ -249,8 +249,8 @@ class FlightPort:
             log.warning("a reader of an exchange neither reads nor leaves; its call is left behind")
 
     def _stop(self) -> None:
-        """The server listens no more, and ends when all its calls have: also that of a consumer who neither reads nor
-        leaves, for which nobody waits."""
+        """The server stops listening, and ends when all its calls have ended; nothing waits for a consumer that neither
+        reads nor leaves."""
         thread = threading.Thread(target=self._server.shutdown, name="flight-shutdown", daemon=True)
         thread.start()
         self._stopping = [*(each for each in self._stopping if each.is_alive()), thread]
@@ -267,7 +267,7 @@ class FlightPort:
             except (DaiError, OSError) as error:
                 log.error("the new certificate of exchanges cannot be used; the former one stays", exc_info=error)
                 continue
-            # Flight shares no port, so that nobody listens for some milliseconds: who comes then asks again
+            # Flight cannot share a port, so nobody listens for some milliseconds; a client then tries again
             self._stop()
             while not self._closed.is_set():
                 try:
@@ -370,7 +370,7 @@ class FlightPort:
         try:
             yield
         finally:
-            with self._changed:  # nobody looks at the context now
+            with self._changed:  # the context is no longer used
                 get.pulling = False
 
     def _forget(self, get: _Get) -> None:
@@ -379,7 +379,7 @@ class FlightPort:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        """gRPC tells nobody that a consumer has left while its producer works: look."""
+        """Polls whether a consumer has left, because gRPC does not report that while its producer works."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._gets or self._closing)
@@ -440,7 +440,7 @@ def _withdrawn() -> NotFoundError:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine is meant."""
+    """Whether the host is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

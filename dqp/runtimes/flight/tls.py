@@ -1,7 +1,7 @@
-"""TLS of Arrow Flight: what ports show and ask for, and what who comes to them shows and trusts.
+"""TLS of Arrow Flight, for ports and for their clients.
 
 A process whose ``TlsSettings`` have a certificate speaks TLS at its port and to all ports; one without speaks it to
-none. So nobody who stands between can have them speak without.
+none. So nobody between two processes can make them speak without TLS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REASONS = {
     "wrong version number": "it does not speak TLS",
     "handshake failed": "one of the two does not accept the other's certificate",
 }
-"""By what gRPC says of a connection."""
+"""The reason to show, by words of gRPC's error."""
 
 
 def location(address: str, tls: TlsSettings | None) -> str:
@@ -60,7 +60,7 @@ def connected(address: str, tls: TlsSettings | None) -> flight.FlightClient:
 
 
 def why(error: BaseException) -> str:
-    """What is wrong with a connection, as far as a failed call says; empty where that does not concern TLS."""
+    """What is wrong with TLS on a connection, by the error of a call; empty if the error is not about TLS."""
     said = str(error)
     return next((reason for text, reason in REASONS.items() if text in said), "")
 

@@ -37,9 +37,9 @@ class Dialect(Functions, DialectProperties):
     SETS: ClassVar[frozenset[str]] = frozenset({"union", "intersect", "except"})
 
     DEEPEST: ClassVar[int] = 1_000
-    """What the source's parser can hold, see ``depth``."""
+    """Greatest depth of a statement that the source's parser can hold; see ``depth``."""
     MOST_TABLES: ClassVar[int] = 1_000
-    """That the source joins in one SELECT."""
+    """Most tables that the source joins in one SELECT."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ _REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
 """An integer overflow, which is an error, where the conditions are true."""
 _COLUMN = re.compile(r'\w+\."')
 GUARD = _REFUSED.partition("{")[0]
-"""What a guard begins with."""
+"""How a guard begins."""
 _GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\(\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
 
 
