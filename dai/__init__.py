@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def connect(url: str | None = None, **options: Any) -> "Resource":
     """The data resource at ``http://host:port/name``, or the only one of the service at ``http://host:port``. The
-    environment variable DAI_SERVER may say the service: then ``url`` is the name alone, or left out.
+    environment variable DAI_SERVER may name the service: then ``url`` is the resource's name alone, or left out.
 
     ::
 
@@ -71,9 +71,9 @@ def find(
     quantity: str | None = None,
     **options: Any,
 ) -> "list[Match]":
-    """What fits the text best in the registry at ``http://host:port`` (or DAI_SERVER), with the reasons: services,
-    resources, tables …, or those of a ``kind``; with columns of that ``unit``, ``ucd`` or ``quantity``. Options are
-    those of ``connect``.
+    """Finds the entries that fit the text best in the registry at ``http://host:port`` (or DAI_SERVER), with the
+    reasons: services, resources, tables …, or those of a ``kind``; with columns of that ``unit``, ``ucd`` or
+    ``quantity``. Options are those of ``connect``.
 
     ::
 

@@ -1,5 +1,5 @@
-"""The commands: ``dai`` or ``python -m dai``. Exit codes: 0 well, 1 the service or the database said no, 2 the command
-line or the configuration is wrong, 130 Ctrl-C."""
+"""The commands: ``dai`` or ``python -m dai``. Exit codes: 0 success, 1 the service or the database refused, 2 the
+command line or the configuration is wrong, 130 Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELSEWHERE = {
     "dqp serve": "dai serve --config dai.toml, with [federations.NAME] in it",
     "dqp describe": "dqp tables FEDERATION",
 }
-"""What stands in the place of commands that somebody expects."""
+"""Commands that users may expect, and what to type instead."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,10 +38,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code, with what went wrong told on stderr."""
+    """Runs one command and returns its exit code; errors are printed on stderr."""
     try:
         commands = parser()
-    except ConfigurationError as error:  # a profile that DAI_PROFILE names, and nobody has
+    except ConfigurationError as error:  # a profile that DAI_PROFILE names and that does not exist
         return _ended("dai", error, USAGE)
     return carried_out(commands, argv)
 
@@ -88,7 +88,7 @@ def _run(name: str, arguments: argparse.Namespace) -> int:
         print(f"{name}: {str(error) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has seen enough (`| head`). What is still buffered cannot be written at exit.
+        # The reader of our output has stopped (`| head`). Output that is still buffered cannot be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:

@@ -72,8 +72,8 @@ ROUTERS = (
 
 
 class _PullsFirst:
-    """Takes the requests of a ``PullRoute`` past the router, the exit stack and the exception handlers, which they do
-    without: ``AccessMiddleware`` answers what they raise. All others, and other methods, go to ``app``."""
+    """Sends the requests of a ``PullRoute`` past the router, the exit stack and the exception handlers, which they do
+    not need: ``AccessMiddleware`` answers what they raise. All others, and other methods, go to ``app``."""
 
     def __init__(self, app: ASGIApp, routes: list[PullRoute]) -> None:
         self.app, self.routes = app, routes

@@ -1,4 +1,4 @@
-"""What operations ask FastAPI for: the service, the resource that the address names, the body.
+"""FastAPI dependencies of operations: the service, the resource that the address names, the body.
 
 All are coroutine functions: FastAPI runs others in threads.
 """
@@ -24,7 +24,7 @@ async def _service(request: Request) -> Service:
 
 
 def resource_of(request: Request, name: str) -> Resource:
-    """As the caller sees it. NotFoundError for one that is not there, DeniedError for one that may not be asked."""
+    """The resource as the caller sees it. NotFoundError if there is none, DeniedError if the caller may not use it."""
     service: Service = request.app.state.service
     access: Access = request.state.access
     resource = service.resources.named(name, access.caller)

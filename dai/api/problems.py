@@ -1,4 +1,4 @@
-"""Errors as answers: RFC 9457 problem documents, and what the OpenAPI document says of them."""
+"""Errors as answers: RFC 9457 problem documents, and their description in OpenAPI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ALWAYS: tuple[type[DaiError], ...] = (
     DatabaseUnavailableError,
     BusyError,
 )
-"""What any operation may answer."""
+"""Errors that any operation may answer with."""
 
 
 _SCHEMA = {"schema": {"$ref": "#/components/schemas/Problem"}}
@@ -69,8 +69,7 @@ def answers(
     ok: Mapping[int, Mapping[str, Any]] | None = None,
     media_types: Sequence[str] = (PROBLEM,),
 ) -> dict[int | str, dict[str, Any]]:
-    """For ``responses=`` of a route: what is answered where all goes well (``ok``), and the statuses of these errors
-    and of ALWAYS."""
+    """For ``responses=`` of a route: the answer of success (``ok``), and the statuses of these errors and of ALWAYS."""
     documented: dict[int | str, dict[str, Any]] = {status: dict(success) for status, success in (ok or {}).items()}
     for each in dict.fromkeys((*problems, *ALWAYS)):
         known = documented.setdefault(each.status, {"description": ""})
@@ -98,7 +97,7 @@ def response(error: DaiError, request: Request) -> Response:
 
 
 def headers_of(error: DaiError) -> dict[str, str]:
-    """What an answer with this error says in its head."""
+    """The headers of an answer with this error."""
     match error:
         case UnauthenticatedError():
             return {"WWW-Authenticate": 'Bearer realm="dai"'}

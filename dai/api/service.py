@@ -1,4 +1,4 @@
-"""What all requests of one service share, from its start to its end."""
+"""The state that all requests of one service share, from its start to its end."""
 
 from __future__ import annotations
 
@@ -62,17 +62,16 @@ REAP_JOBS = 5.0
 
 
 ALIVE_SECONDS = 3.0
-"""In which a database has to answer when somebody waits for it."""
+"""Seconds in which a database must answer a question that a caller waits for."""
 GAUGES, PROGRESS, PROBLEM = "gauges", "progress", "problem "
-"""What workers ask each other; the last with the id of a request."""
+"""Questions that workers ask each other; the last one has the id of a request."""
 ASKED_AT_ONCE = 4
 """Questions about one resource that are asked of its database at once; more wait."""
 
 
 class Service:
-    """Made when the server starts; ConfigurationError for what cannot be. ``close`` undoes it.
-
-    Whatever may block has threads of its own, so that nothing waits for what it does not need: ``workers`` run the
+    """Created when the server starts; ConfigurationError for a configuration that cannot work. ``close`` ends
+    everything. Work that may block has threads of its own, so that no work waits for another kind: ``workers`` run the
     pipelines of synchronous requests, ``interrupts`` cancel them, ``control`` asks the state database, ``files`` reads
     files and large bodies, ``rendering`` writes kept results in other formats. What is asked of the database of a
     resource besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
@@ -158,7 +157,7 @@ class Service:
         seen = member.table.seen if member is not None else None
         self.identification = Identification(config.identity, self._token, seen)
         self.replicas: Replicas | None = None
-        # where nobody is identified, services tell their catalogs what they have as they always did
+        # where callers are not identified, services register with their catalogs as they always did
         catalog = None if config.identity.methods else PolicyConfig(write=ANYBODY)
         policy = policy_for("replicas", config.replicas.policy or catalog)
         if config.replicas.policy is None or config.replicas.policy.load is None:
@@ -317,7 +316,7 @@ class Service:
 
     @property
     def ending(self) -> bool:
-        """Whether who waits for what may come is to wait no more."""
+        """Whether requests that wait for new blocks or changes must stop waiting."""
         return self._stop_until is not None or self._stop.is_set()
 
     def close(self) -> None:

@@ -35,9 +35,9 @@ log = logging.getLogger("dai.api")
 T = TypeVar("T")
 
 FOLLOWED_SECONDS = 900.0
-"""After this time a client that follows a job comes again, and is asked again who it is."""
+"""After this time a client that follows a job must connect again and is identified again."""
 WATCH_AFTER = 0.02
-"""Seconds before somebody looks whether the client is still there: most answers have left by then."""
+"""Seconds before the service checks whether the client is still there: most answers have been sent by then."""
 
 
 class _Watch:

@@ -1,4 +1,4 @@
-"""Who asks: what a call does not say comes from the environment or a profile.
+"""Credentials of a caller: options that a call does not set come from the environment or a profile.
 
 A profile is a section of ``~/.config/dai/profiles.toml`` (``DAI_PROFILES`` may name another file)::
 
@@ -29,7 +29,7 @@ from dai.plugins import extra_hint, nearest
 
 FROM_ENVIRONMENT = ("token", "ca", "certificate", "key", "signing_key", "key_id")
 _WHO = frozenset({"token", "certificate", "signing_key"})
-"""What says who asks. Where a call says one of these, no other is looked for."""
+"""Options that identify the caller. If a call sets one of these, no others are looked for."""
 _PATHS = frozenset({"ca", "certificate", "key", "signing_key"})
 _RESERVED = frozenset({"url", "headers", "tls"})
 _REFERENCES = ("env:", "file:", "keyring:")
@@ -38,12 +38,12 @@ _KEYRING = "dai"
 
 
 _NOBODY = ""
-"""In the place of a profile: none is named, whatever DAI_PROFILE says."""
+"""Given as the profile: no profile, whatever DAI_PROFILE names."""
 
 
 def options_for(address: str, arguments: Mapping[str, Any], profile: str | None = None) -> dict[str, Any]:
-    """The options of a call for an address, with what it does not say. ConfigurationError for a profile that there is
-    not, or that is not for this address."""
+    """The options of a call for an address, completed from the environment or a profile. ConfigurationError for a
+    profile that does not exist or is for another address."""
     known = _profiles()
     named = None if profile is _NOBODY else _named(profile, known)
     if named is not None and not _below(address, str(known[named].get("url", ""))):
@@ -69,14 +69,14 @@ def options_for(address: str, arguments: Mapping[str, Any], profile: str | None 
 
 @dataclass(frozen=True)
 class Personal:
-    """Credentials of who runs this program, for any number of addresses: a ``profile`` that is named, here or by
-    DAI_PROFILE, is for those below its url and for no others."""
+    """Credentials of the user who runs this program, for any number of addresses. A ``profile`` that is named, here or
+    by DAI_PROFILE, is for addresses below its url only."""
 
     profile: str | None = None
 
     def options(self, address: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``options_for``. The token of the environment goes nowhere without encryption: an address that is asked
-        so may know everybody."""
+        """As ``options_for``. The token of the environment is never sent without encryption; an address without it may
+        need no identification."""
         known = _profiles()
         named = _named(self.profile, known)
         covers = named is not None and _below(address, str(known[named].get("url", "")))
@@ -89,7 +89,7 @@ class Personal:
 
 
 def from_environment() -> dict[str, Any]:
-    """What holds for every service."""
+    """The options that apply to every service."""
     said = {name: os.environ.get(f"DAI_{name.upper()}") for name in FROM_ENVIRONMENT}
     return {name: value for name, value in said.items() if value}
 
@@ -158,7 +158,7 @@ def _options(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secret(profile: str, value: str) -> str:
-    """What a reference in a profile stands for."""
+    """The secret that a reference in a profile names."""
     kind, _, name = value.partition(":")
     if kind == "env":
         if name not in os.environ:

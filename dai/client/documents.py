@@ -1,4 +1,4 @@
-"""Perform documents from what a caller has: bytes, text, a file, elements.
+"""Makes perform documents from bytes, text, a file or elements.
 
 ``document(activity("sqlQueryStatement", element("expression", "select 1"), element("resultStream", name="rows"),
 name="query"), …)`` builds one without writing XML by hand.

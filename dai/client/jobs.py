@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
 AGAIN_SECONDS = 1.0
-"""Between two requests of who follows a job, where the answer ends at once."""
+"""Seconds between two requests for following a job, if the service answers at once."""
 LONG_POLL = 20
 """Seconds a waiting request is held by the service."""
 
 
 class StillRunning(KeyboardInterrupt):
-    """Somebody stopped waiting for a job, which goes on."""
+    """The caller stopped waiting (Ctrl-C) for a job, which goes on."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"Job {id} goes on. Stop it: job.abort(), or dai jobs {id} --abort.")
@@ -41,7 +41,7 @@ class StillRunning(KeyboardInterrupt):
 
 
 class Job(Tabular):
-    """One job. What it says of itself is what the service said last; ``refresh`` asks again.
+    """One job. Its attributes are from the service's last answer; ``refresh`` asks again.
 
     Its only result can be read like any other (``job.df()``), which waits for it. The service keeps it, so it can be
     read again; ``arrow()`` keeps its table here. ``result`` gives one of several.
@@ -71,7 +71,7 @@ class Job(Tabular):
 
     @property
     def label(self) -> str | None:
-        """What its maker called it."""
+        """The label that its creator gave it."""
         return self.properties.get("label")
 
     @property
@@ -152,7 +152,7 @@ class Job(Tabular):
                 time.sleep(AGAIN_SECONDS)
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Until the job has ended, however it ended. Ctrl-C ends the waiting alone: the job goes on.
+        """Waits until the job has ended, however it ended. Ctrl-C only ends the waiting: the job goes on.
 
         Raises LimitError when it has not ended after ``timeout`` seconds; the job goes on.
         """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 FIRST = 0.5
-"""Seconds before a line appears: what is over sooner needs none."""
+"""Seconds before a line appears: quick work shows none."""
 EVERY = 0.2
 DONE, STOPPED = "done", "stopped"
 

@@ -51,7 +51,7 @@ class Service:
         return self.transport.base
 
     def get(self, path: str, *, fresh: bool = False) -> Any:
-        """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
+        """The service's JSON answer at ``path``; ``fresh``: not a cached one."""
         return self.transport.json(path, fresh=fresh)
 
     def resources(self) -> list[Mapping[str, Any]]:

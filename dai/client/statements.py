@@ -69,7 +69,7 @@ def is_plain_query(sql: str) -> bool:
 
 
 def arguments(values: Sequence[Any], named: Mapping[str, Any]) -> Parameters:
-    """What a call gave: values in order, by name, or one mapping of them."""
+    """The parameters of a call: values in order, by name, or one mapping of them."""
     if values and named:
         raise ParameterError("Give all parameters by position, or all by name.")
     if len(values) == 1 and isinstance(values[0], Mapping):
@@ -239,7 +239,7 @@ def change(resource: Changing, sql: str, rows: Sequence[Parameters], cancellatio
 
 
 def performed(resource: Changing, document: bytes, cancellation: Cancellation | None) -> bytes:
-    """What the end point OUTPUT says."""
+    """The answer of the end point OUTPUT."""
     with resource.perform(document, OUTPUT, progress=False, cancellation=cancellation) as result:
         return bytes(result.bytes())
 
@@ -255,7 +255,7 @@ def _changed_many(resource: Changing, sql: str, rows: Sequence[Parameters], canc
             try:
                 session.push("rows", table, format="arrow")
             except DaiError:
-                response.check()  # says why nobody reads the values
+                response.check()  # the error says why the values are not read
                 raise
         response.check()
         count: int = response.results[OUTPUT].update_count

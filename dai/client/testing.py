@@ -1,4 +1,4 @@
-"""A data service that says what it was told to: for tests of programs that use the client.
+"""A data service with scripted answers, for tests of programs that use the client.
 
 ::
 

@@ -1,12 +1,12 @@
 """The commands of ``dai``: one module for each group, each with ``add(subparsers)``.
 
-A command is a function of its parsed arguments that gives an exit code. It raises ``DaiError`` for what went wrong,
-which ``dai.__main__`` prints for people. What a command does not need is not imported.
+A command is a function of its parsed arguments that returns an exit code. It raises a ``DaiError`` for a failure, which
+``dai.__main__`` prints. A command imports only what it needs.
 """
 
 OK = 0
 FAILED = 1
-"""The service or the database said no, or could not be reached."""
+"""The service or the database refused, or could not be reached."""
 USAGE = 2
 """The command line, a file it names, or the configuration is wrong."""
 INTERRUPTED = 130

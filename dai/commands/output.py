@@ -1,4 +1,4 @@
-"""Where a result goes: a table on the terminal, or its bytes into a file or a pipe."""
+"""Writes a result: as a table on the terminal, or its bytes into a file or a pipe."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def identity(server: str) -> Options:
-    """Who asks a service, by the environment and the profile file: a token is no argument, because those of a process
-    everybody may see."""
+    """The caller's credentials, from the environment and the profile file. A token is not an argument, because
+    everybody may see the arguments of a process."""
     return Options(**options_for(server, {}))
 
 

@@ -1,4 +1,5 @@
-"""``dai replicas``: which targets hold a copy of what has a logical name, with the verbs of the original's command."""
+"""``dai replicas``: which targets hold copies of the data with a logical name, with the verbs of the original's
+command."""
 
 from __future__ import annotations
 

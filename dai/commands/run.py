@@ -139,7 +139,7 @@ def _self_signed(config: Config) -> SelfSigned:
 
 
 def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
-    """Where everything is, and a first command to try."""
+    """The greeting: where everything is, and a first command to try."""
     from dai.config import PolicyConfig
     from dai.config.data_files import SCHEME
 

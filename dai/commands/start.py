@@ -1,4 +1,4 @@
-"""Where the commands begin: Ctrl-C while their modules are still being read is one line, too."""
+"""The start of the commands: Ctrl-C while modules are still being imported prints one line, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: names, texts and errors of services and of other people, which must not steer a terminal."""
+"""Output of commands: names, texts and errors of services and other people, which must not control the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Shown:
 
 @contextmanager
 def harmless() -> Iterator[None]:
-    """What the block prints steers no terminal."""
+    """A context in which printed text cannot control the terminal."""
     out: Any = _Shown(sys.stdout)
     err: Any = _Shown(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):

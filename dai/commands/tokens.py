@@ -1,4 +1,4 @@
-"""``dai tokens``: who may ask a service whose identity methods include ``token``."""
+"""``dai tokens``: the tokens of a service whose identity methods include ``token``."""
 
 from __future__ import annotations
 

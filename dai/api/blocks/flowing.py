@@ -26,9 +26,9 @@ from dai.streams.mailbox import Mailbox
 from dai.streams.stream import Block
 
 GATHER_BYTES, GATHER_SECONDS = 1 << 17, 0.005
-"""Behind what has left, so many bytes of blocks leave together, or what has come in that time."""
+"""After the first blocks, blocks are sent together: so many bytes, or those that came in this time."""
 FLOWED_SECONDS = 60.0
-"""After this time an answer ends with what has left. The reader comes again, and is asked again who it is."""
+"""After this time an answer ends. The reader sends a new request and is identified again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
-"""The blocks of a feed as they come, for a reader who stays.
-
-A reader holds up nobody: blocks leave when the reader has taken those before. What the feed does not keep any more by
-then was lost, and the reader is told how much. A block of which a part has left when the feed drops it breaks the
-connection off; the reader comes again and is told, too. So a reader holds no more memory than the buffer of a
-connection.
+"""Sends a follower the blocks of a feed as they come. A slow reader delays nobody: a block is sent when the reader has
+taken those before. Blocks that the feed no longer keeps by then are lost, and the reader is told how many. If the feed
+drops a block that was sent in part, the connection breaks off; the reader connects again and is told, too. So a reader
+holds no more memory than the buffer of a connection.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ EVENTS = "text/event-stream"
 PIECE = 1 << 14
 """Bytes that are handed to a connection at once."""
 SILENT_SECONDS = 15.0
-"""After which a reader is told that the connection lives."""
+"""Seconds after which a sign of life is sent."""
 FOLLOWED_SECONDS = 900.0
-"""After this time the connection breaks off. The reader comes again, and is asked again who it is."""
+"""After this time the connection breaks off. The reader connects again and is identified again."""
 PATIENCE = 60.0
-"""Seconds in which a reader has to take a piece."""
+"""Seconds in which a reader must take a piece."""
 LOOK_SECONDS = 1.0
 """How often it is looked whether a block that leaves in parts is still kept."""
 _TEXT = ("text/", "application/json", "application/xml")

@@ -1,5 +1,5 @@
-"""Answers to whoever pulls blocks of a session's stream, and to whoever sends the document that fills it and pulls its
-first blocks by the same request."""
+"""Answers to readers who pull blocks of a session's stream, also by the request with the document that fills the
+stream."""
 
 from __future__ import annotations
 

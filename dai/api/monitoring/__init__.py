@@ -1,1 +1,1 @@
-"""What a service says of itself: metrics, logs, why answers broke off; ``access`` writes them for each request."""
+"""Monitoring of a service: metrics, logs, why answers broke off; ``access`` writes them for each request."""

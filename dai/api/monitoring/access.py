@@ -36,9 +36,9 @@ _AS_DATA = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"sandbox; default-src 'none'"),
 )
-"""Of each answer: a result that is HTML to a browser runs nothing and is of no origin."""
+"""Headers of each answer: a result that a browser shows as HTML runs no scripts and has no origin."""
 _AS_A_PAGE = ((b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"frame-ancestors 'none'"))
-"""Of ``/docs``, which has scripts; no other page may show it within itself."""
+"""Headers of ``/docs``, which has scripts; no other page may embed it."""
 _OF_A_CALLER = ((b"cache-control", b"private"),)
 """Of an answer to somebody who is not known by ``Authorization``, from which caches shared by many keep away by
 themselves (RFC 9111 section 3.5)."""
@@ -46,12 +46,12 @@ themselves (RFC 9111 section 3.5)."""
 
 @dataclass(slots=True)
 class Access:
-    """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
-    name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info and have no span, unless they
-    fail; one that was ``moved`` another worker answers and counts. For the audit: the digest of the ``document`` or
-    statement, the ``database_user`` that runs it, the ``job`` that it became and the ``session`` in which it ran. For
-    another worker that asks again who asks: what to call before (``forget``), and the body as it was ``received``,
-    where what is read is a part of it. ``span``: where it is in a trace."""
+    """The caller of a request, and what the log and the metrics record of it; ``request.state.access``. ``stages``:
+    seconds by name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info and have no span,
+    unless they fail; one that was ``moved`` another worker answers and counts. For the audit: the digest of the
+    ``document`` or statement, the ``database_user`` that runs it, the ``job`` that it became and the ``session`` in
+    which it ran. For another worker that asks again who asks: what to call before (``forget``), and the body as it was
+    ``received``, where what is read is a part of it. ``span``: where it is in a trace."""
 
     id: str
     caller: Caller = ANONYMOUS

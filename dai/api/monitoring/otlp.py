@@ -44,7 +44,7 @@ _FIELDS = frozenset({"time", "event", "trace_id"})
 
 
 class Room:
-    """For what waits for the collector; thread-safe. ``dropped`` is told how much no collector will have."""
+    """The queue of records for the collector; thread-safe. ``dropped`` gets the number of records that were dropped."""
 
     def __init__(self, dropped: Callable[[int], None]) -> None:
         self.dropped = dropped

@@ -13,7 +13,7 @@ KEPT = 1000
 
 
 class Problems:
-    """By correlation id and owner, since callers may choose the id; on the event loop alone."""
+    """Problems by correlation id and owner, because callers may choose the id; used on the event loop alone."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()

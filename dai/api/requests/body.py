@@ -14,7 +14,7 @@ from dai.api.requests.parameters import M, fields, pairs
 from dai.errors import DataError, RequestError, SlowRequestError, TooLargeError
 
 BODY_STEP = 1 << 20
-"""For each such part of a body a client has the time that the limit ``receive_seconds`` says."""
+"""A client has ``receive_seconds`` of the limits for each such part of a body."""
 SMALL_BODY = 1 << 20
 """Bytes of a JSON or form body at most."""
 FORM = "application/x-www-form-urlencoded"
@@ -22,13 +22,13 @@ JSON = "application/json"
 
 
 def takes(content: Mapping[str, Mapping[str, Any] | None], *, required: bool = True) -> dict[str, Any]:
-    """For ``openapi_extra=`` of a route: the media types of its body, with their JSON schemas. No other is taken."""
+    """For ``openapi_extra=`` of a route: the media types of its body, with their JSON schemas. Others are refused."""
     media = {media_type: {} if schema is None else {"schema": schema} for media_type, schema in content.items()}
     return {"requestBody": {"required": required, "content": media}}
 
 
 def content_type(request: Request) -> str:
-    """Media type of the body without parameters, in lower case; empty where it is not said."""
+    """Media type of the body without parameters, in lower case; empty if the request does not have it."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -40,7 +40,7 @@ class Body:
         self._seconds: float = request.app.state.service.config.limits.receive_seconds
 
     def size(self, limit: int) -> int:
-        """Bytes that the body has as its head says, or ``limit`` where it does not say. TooLargeError beyond that."""
+        """Bytes of the body by the request's head, or ``limit`` if the head does not say. TooLargeError beyond that."""
         length = self._request.headers.get("content-length", "")
         if not length.isdigit():
             return limit

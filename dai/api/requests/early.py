@@ -1,4 +1,4 @@
-"""Bodies that are read to find out who sends them: bounded together, and kept for the route that reads them then."""
+"""Bodies that are read to identify their senders: bounded together, and kept for the route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dai.errors import BusyError
 from dai.security.attempts import origin_of
 
 AT_ONCE = 16
-"""So many of the largest documents may be in memory while nobody knows whose they are."""
+"""So many of the largest documents may be in memory before their senders are identified."""
 FROM_ONE = 4
 """So many of them from one address, or one network of IPv6."""
 
@@ -44,7 +44,7 @@ class EarlyBodies:
 
 
 class EarlyBody:
-    """Of one request. Leaving it means that it is known who asks."""
+    """The body of one request. Leaving the context means that the caller is identified."""
 
     def __init__(self, all: EarlyBodies, scope: Scope, receive: Receive) -> None:
         self._all, self._scope, self._receive = all, scope, receive

@@ -1,4 +1,4 @@
-"""What may stand in the head of a request at most, and what its lists of values are."""
+"""The limit of a request's head, and reading of its lists of values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.types import Scope
 from dai.errors import HeadTooLargeError
 
 HEAD_BYTES = 1 << 16
-"""Of a request line and its headers at most."""
+"""Most bytes of a request line and its headers."""
 
 
 def head_too_large() -> HeadTooLargeError:

@@ -61,7 +61,7 @@ def accepts_xml(accept: str | None) -> bool:
 
 @cache
 def media_types() -> dict[str, str]:
-    """Of the formats by name, the first the one that is answered where the client says nothing."""
+    """The media types of the formats by name; the first is the default."""
     return {each.name: each.media_type for each in FORMATS.values()}
 
 

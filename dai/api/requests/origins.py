@@ -1,9 +1,9 @@
-"""Whom a request is meant for and which page sent it. Pure functions on values.
+"""Checks which host a request names and which page sent it. Pure functions on values.
 
-A browser sends what any page asks of it. Without CORS headers a page of another site cannot read our answers, but its
-requests would be carried out; and a page can point a name of its own at our address (DNS rebinding), which makes it a
-page of ours. So a request has to name us by a name that is ours, and a request that changes something must not
-come from another page. An IP address is always ours: nobody else can serve a page under it.
+A browser sends any request that a page makes. Without CORS headers a page of another site cannot read our answers, but
+its requests would run; and a page can point its own host name at our address (DNS rebinding), which makes it a page of
+our origin. So a request has to name us by a name that is ours, and a request that changes something must not come from
+another page. An IP address is always ours: nobody else can serve a page under it.
 """
 
 from __future__ import annotations

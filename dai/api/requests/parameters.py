@@ -77,7 +77,7 @@ def pairs(text: bytes) -> list[tuple[str, str]]:
 
 
 def members(model: type[M], body: bytes) -> M:
-    """A body of JSON. DataError where it is none, ParameterError where it does not fit."""
+    """A JSON body. DataError if it is not JSON, ParameterError if it does not fit."""
     return _fitting(model, partial(model.model_validate_json, body))
 
 
@@ -113,7 +113,7 @@ def names(model: type[BaseModel]) -> list[str]:
 
 
 def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
-    """What pydantic says of a value where the names ``known`` may stand."""
+    """The error for what pydantic says about a value; ``known``: the allowed names."""
     place = wrong["loc"]
     if place[0] in ("query", "path") and len(place) > 1:
         place = place[1:]

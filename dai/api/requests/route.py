@@ -1,4 +1,4 @@
-"""The routes of the API: what is checked of every request before FastAPI looks at it."""
+"""The routes of the API, which check every request before FastAPI does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dai.formats.compression import IDENTITY
 
 
 class Route(APIRoute):
-    """Refuses what FastAPI lets pass: a parameter that is there twice, any where none is taken, a body of a media type
-    that is not declared (``body.takes``), a change that a page of another origin asks for, and what it fetches."""
+    """Refuses what FastAPI accepts: a parameter that is given twice or is unknown, a body of a media type that is not
+    declared (``body.takes``), and changes and fetches by a page of another origin."""
 
     always_changes = False
     """Whether a GET changes something, too."""
@@ -62,7 +62,7 @@ class PullRoute(ChangingRoute):
     search for them, its router and its exception handlers (decision 17 has the figures). It raises DaiErrors only."""
 
     dialect: Any = None
-    """Of the response documents that its failures are where XML is asked for."""
+    """Media types for which failures are response documents: XML."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -35,7 +35,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
     responses=answers(ok={200: {"content": {"application/json": {}, "text/html": {}}}}),
 )
 async def get_service(accept: Accept, access: TheAccess) -> Response:
-    """Whoever may ask nothing else may see this, so it names no resource."""
+    """Callers without any rights may see this, so it names no resource."""
     access.quiet = True
     if best(accept, ["application/json", "text/html"]) != "text/html":
         return JSONAnswer(

@@ -129,7 +129,7 @@ class PhaseChange(Asked):
 
 
 def _moment_of(text: str) -> float:
-    """Seconds of a time as in 2030-01-31T12:00:00Z, in UTC where it does not say."""
+    """Seconds of a time such as 2030-01-31T12:00:00Z, in UTC if it has no time zone."""
     try:
         when = datetime.datetime.fromisoformat(text)
         # in UTC it may be beyond the years that there are, and could not be told

@@ -1,1 +1,1 @@
-"""Who is next: places for requests (``admission``), and turns of those who encode (``turns``)."""
+"""Scheduling: places for requests (``admission``), and turns of threads that encode (``turns``)."""

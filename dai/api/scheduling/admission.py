@@ -10,12 +10,12 @@ from dai.errors import BusyError
 SMALL_IN_A_ROW = 8
 """Small requests that may go before one that waits longer."""
 RESERVED_SECONDS = 5.0
-"""For so long after a small request came, a quarter of the places is kept for more of them."""
+"""For so long after a small request, a quarter of the places is kept for other small ones."""
 
 
 class Admission:
-    """Belongs to one event loop. Who acquired must release. Requests that are known to be ``small`` go before others:
-    they end soon, so nobody waits long for them."""
+    """Belongs to one event loop. Each ``acquire`` needs a ``release``. Requests that are known to be ``small`` go
+    before others, because they end soon."""
 
     def __init__(self, concurrent: int, queue: int, seconds: float) -> None:
         self.concurrent, self.queue, self.seconds = concurrent, queue, seconds

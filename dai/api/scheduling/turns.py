@@ -1,4 +1,4 @@
-"""Whose turn it is: how many threads encode at once, and which statements are known to be small."""
+"""Limits how many threads encode at once, and knows which statements have small answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Hashable
 from itertools import count
 
 OLDEST_EVERY = 4
-"""Every so many turns goes to the thread that waits longest, so that a long answer goes on beside many short ones."""
+"""One of so many turns goes to the thread that has waited longest, so that a long answer goes on beside many short
+ones."""
 SMALL_BYTES = 1 << 16
 SMALL_SECONDS = 0.5
 """An answer of at most so many bytes, begun and ended in so many seconds, is small."""
@@ -21,7 +22,7 @@ _LITERAL = re.compile(rb"'[^']*'|\d+")
 
 class Turns:
     """``places`` threads encode at once: more would only wait for each other, as Python runs one of them at a time.
-    Who has had the least time goes first, so that a small answer does not wait behind large ones."""
+    The thread that has had the least time goes first, so that a small answer does not wait behind large ones."""
 
     def __init__(self, places: int) -> None:
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""The process around the application: uvicorn, what it does not do of HTTP/1.1, signals."""
+"""The process around the application: uvicorn, parts of HTTP/1.1 that uvicorn lacks, signals."""

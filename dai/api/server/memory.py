@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 SHARE = 0.9
-"""Of the memory of the machine, where nothing else is set: what asks for more would bring down everything."""
+"""The default part of the machine's memory for a process: using more could make the system kill processes."""
 STACKS_BYTES = 512 << 20
 """Threads that are still to begin take addresses for their stacks (8 MiB each), and next to no memory."""
 RESERVE_BYTES, STEP_BYTES, TICK_SECONDS = 256 << 20, 12 << 20, 0.05
@@ -55,7 +55,7 @@ def by_itself(begun: int, size: int) -> int:
 
 
 def _watch(most: int, statm: int) -> None:
-    """Who asks for much at once is refused first: the last ``RESERVE_BYTES`` are given out in small steps."""
+    """Large allocations are refused first: the last ``RESERVE_BYTES`` are released in small steps."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     before = 0
     while True:

@@ -13,7 +13,7 @@ from typing import cast
 
 
 class _Side(asyncio.Protocol):
-    """What comes here leaves at the other side, no faster than that takes it. Where one side ends both do."""
+    """Sends what it receives to the other side, no faster than that accepts it. If one side ends, both do."""
 
     transport: asyncio.Transport
     other: _Side

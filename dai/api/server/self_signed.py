@@ -1,4 +1,4 @@
-"""A certificate to try TLS with, for ``dai serve --self-signed``: nobody vouches for it but the file itself."""
+"""A certificate for trying TLS, for ``dai serve --self-signed``: no authority has signed it."""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ def _end_process(seconds: float) -> None:
 
 
 async def _tell_if_away(service: Service, resource: Resource) -> None:
-    """A wrong password or path is better noticed now than by the first who asks; the service serves what answers.
-    The log may say where the database is, callers are not told."""
+    """Logs databases that do not answer, so that a wrong password or path is noticed at start; the service serves the
+    others. The log may name the database's address, answers may not."""
     config = service.config.resources.get(resource.name)
     place = address(config.url) if config is not None and config.url is not None else None
     try:
@@ -174,7 +174,7 @@ async def _tell_if_away(service: Service, resource: Resource) -> None:
 
 
 def _nothing(url: str) -> None:
-    """Nobody is to be told."""
+    """Does nothing: the start is not announced."""
 
 
 def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:

@@ -49,7 +49,7 @@ spawn = asyncio.create_subprocess_exec
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a worker gets to know at its start, through its standard input."""
+    """What a worker is told at its start, through its standard input."""
 
     config: Config
     number: int

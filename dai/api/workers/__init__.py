@@ -1,4 +1,4 @@
-"""Several processes that are one service: what each knows of the others, and what they share.
+"""Several processes that are one service: how they find each other's requests, and their shared state.
 
 The supervisor (``dai.api.server.supervisor``) accepts connections and hands each to the worker with the fewest. A
 session, a job or a resource that only one process can open belongs to one worker; its id or its name says to which

@@ -1,4 +1,4 @@
-"""What a worker knows of the service that it is part of."""
+"""A worker's knowledge of the service that it is part of."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def shared_resources(config: Config, workers: int) -> frozenset[str]:
 
 
 def part(config: Config, number: int, workers: int, shared: frozenset[str]) -> Config:
-    """What one of the workers serves, with its part of the connections to databases."""
+    """The configuration of one of the workers, with its part of the connections to databases."""
     resources = {
         name: replace(each, pool_size=each.pool_size // workers + (number < each.pool_size % workers))
         if name in shared

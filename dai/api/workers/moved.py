@@ -1,4 +1,4 @@
-"""A request whose body says that it belongs to another worker: moves there with what was read of it."""
+"""Moves a request whose body shows that it belongs to another worker there, with the part of the body that was read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What the processes of a service send each other: connections with what was read from them, and short messages.
-
-Each worker has an inbox, a pair of sockets that every process inherits. It outlives the worker: what waits in it is for
-the one that takes its place.
-"""
+"""Messages between the processes of a service: connections with the bytes that were read from them, and short messages.
+Each worker has an inbox, a pair of sockets that every process inherits. It outlives the worker: the worker that takes
+its place gets the messages that wait in it."""
 
 from __future__ import annotations
 
@@ -107,13 +105,13 @@ class Peers:
         return self._inboxes[worker].send(MOVED, origin + b"\n" + read, connection)
 
     def wake(self, worker: int | None = None) -> None:
-        """That worker, or all others."""
+        """Wakes that worker, or all others."""
         for number, inbox in enumerate(self._inboxes):
             if number == worker or (worker is None and number != self.number):
                 inbox.send(WAKE)
 
     async def ask(self, question: str) -> list[object]:
-        """What the other workers answer; without those that do not in time."""
+        """The answers of the other workers, without those that do not answer in time."""
         futures = []
         for worker, inbox in enumerate(self._inboxes):
             if worker == self.number:

@@ -1,4 +1,4 @@
-"""What the workers of a service count together: a row of numbers for each worker, in memory that all of them share.
+"""The shared counters of a service's workers: a row of numbers for each worker, in memory that all of them share.
 
 A worker writes its own row alone (but ``in_a_row``), and the supervisor clears that of one that died: what it had taken
 is free again. What signed requests were ``seen`` stands behind the rows and outlives workers. The lock is one of the
@@ -77,7 +77,7 @@ class Table:
         return sum(self.column(name))
 
     def clear(self, row: int) -> None:
-        """Forgets what a worker that died had taken."""
+        """Releases what a worker that died had taken."""
         with self.locked():
             for name in COLUMNS:
                 if name != "accepted":

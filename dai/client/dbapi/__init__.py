@@ -91,7 +91,7 @@ paramstyle = "qmark"
 def connect(url: str, *, token: str | None = None, numeric: str | None = None, **options: Any) -> Connection:
     """A connection to the resource at ``http://host:port/resource``. ``options`` are those of ``dai.connect``.
 
-    ``token``: who asks; without one, as ``dai.client.credentials`` says, by the environment or a ``profile``.
+    ``token``: identifies the caller; without one, the environment or a ``profile`` does (``dai.client.credentials``).
     ``numeric``: what becomes of decimal numbers, as in ``Resource.query``; by default ``decimal.Decimal`` in rows.
     """
     from dai.client import connect as resource_at

@@ -106,7 +106,7 @@ class AdbcConnection(Connection):
     DOUBLE unless ``numeric`` says otherwise, as pandas makes them of rows."""
 
     def adbc_get_objects(self, **_: Any) -> NoReturn:
-        """What ``DataFrame.to_sql`` asks first."""
+        """Called by ``DataFrame.to_sql`` before it writes."""
         raise errors.NotSupportedError(
             "This connection only reads. Write with to_sql(…, create_engine('dai://host:port/resource'))."
         )

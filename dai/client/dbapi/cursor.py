@@ -41,7 +41,7 @@ class Cursor:
 
     def execute(self, operation: str, parameters: Parameters = ()) -> Self:
         """Runs one statement; each ``?`` in it is the next of the ``parameters``, or each ``:name`` that of a mapping,
-        bound by the database; a list stands behind IN. The database has accepted it when this returns."""
+        bound by the database; a list can be used with IN. The database has accepted it when this returns."""
         source, cancellation = self._begun()
         with translated():
             values = parameters_of(parameters)
@@ -78,7 +78,8 @@ class Cursor:
         return self
 
     def cancel(self) -> None:
-        """From another thread: stops the statement, in the database too. Who waits for it gets an OperationalError."""
+        """From another thread: stops the statement, also in the database. The thread that waits for it gets an
+        OperationalError."""
         if self._cancellation is not None:
             self._cancellation.cancel()
 

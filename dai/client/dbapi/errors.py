@@ -22,7 +22,7 @@ class Error(Exception):
     sqlstate: str | None = None
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the caller's own lines and the message, not the library's."""
+        """The traceback in a notebook: the caller's own lines and the message, not the library's lines."""
         return [*errors.own_lines(self), f"{type(self).__name__}: {self}"]
 
 

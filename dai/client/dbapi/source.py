@@ -1,4 +1,4 @@
-"""What a connection stands on."""
+"""The interface of a connection to the resource behind it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dai.streams.cancellation import Cancellation
 PIECE = 1 << 18
 """Bytes asked for at once where nobody asked for a number."""
 SMALL = 1 << 26
-"""Bytes of a description, a list or an error at most: who answers may be anybody."""
+"""Most bytes of a description, a list or an error, because the answering server may be anything."""
 MOST_AT_ONCE = 1 << 22
 """Bytes of one piece, where all of them are waited for."""
 

@@ -1,4 +1,4 @@
-"""From what a service says about a failure to the error class that a caller catches: pure functions on values."""
+"""Makes the errors that callers catch from a service's answers about failures: pure functions on values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def from_problem(problem: Mapping[str, Any], *, correlation: str | None = None) 
 
 
 def read_json(content: bytes) -> Any:
-    """DataError for what is no JSON, or too deep."""
+    """The JSON value. DataError if the text is not JSON, or nested too deeply."""
     import json
 
     try:

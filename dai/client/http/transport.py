@@ -42,7 +42,7 @@ SMALL_BODY = 1 << 16
 NOT_MODIFIED = 304
 CORRELATION = "x-request-id"
 _PERFORM = re.compile(r"/resources/[^/?]+/perform(\?|$)")
-"""Where documents are sent."""
+"""The paths to which documents are sent."""
 
 
 class Tokens(Protocol):
@@ -127,7 +127,7 @@ class Reply:
         return float(text) if text.isdigit() else None
 
     def json(self) -> Any:
-        """What it says. DataError where that is not JSON."""
+        """The JSON value of the body. DataError if it is not JSON."""
         return read_json(self.body.read_small())
 
 
@@ -309,7 +309,7 @@ class Transport:
                 self._given_back(connection)
 
     def json(self, path: str, *, fresh: bool = False) -> Any:
-        """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
+        """The service's JSON answer at ``path``; ``fresh``: not a cached one."""
         headers = {"Accept": "application/json", **({"Cache-Control": "no-cache"} if fresh else {})}
         reply = self.send("GET", path, headers=headers)
         with reply.body:

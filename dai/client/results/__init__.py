@@ -1,1 +1,1 @@
-"""What comes back: results in every form, response documents, files, data frames."""
+"""Results in every form: response documents, files, data frames."""

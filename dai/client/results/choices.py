@@ -1,4 +1,4 @@
-"""What a caller may say about the values of a result."""
+"""Checks the options for the values of a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NUMERIC = ("double", "decimal", "text")
 
 
 def checked(numeric: str | None) -> str | None:
-    """ParameterError for what is no choice."""
+    """The value. ParameterError if it is not one of the choices."""
     if numeric is not None and numeric not in NUMERIC:
         raise ParameterError(
             f"numeric={numeric!r} is not possible.", hint=f"Give one of {', '.join(map(repr, NUMERIC))}."

@@ -1,4 +1,4 @@
-"""Names that other libraries have for what has another one here."""
+"""Names of other libraries for methods that have other names here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UnknownLength(TypeError):
 
 
 class Elsewhere:
-    """Says what stands in the place of a name that somebody brings from elsewhere: ``_instead``, by that name."""
+    """The error for a name of another library says what to use here: ``_instead``, by that name."""
 
     _instead: ClassVar[Mapping[str, str]] = {}
 

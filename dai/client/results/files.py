@@ -1,4 +1,5 @@
-"""Files that results are saved in: the suffix says form and compression, and a file appears when it is whole."""
+"""Files in which results are saved: the suffix decides format and compression, and a file appears when it is
+complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables for pandas and polars: what they would hold as text, or not at all, becomes what people calculate with."""
+"""Tables for pandas and polars: values that these would hold as text, or not at all, become values to calculate
+with."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dai.errors import own_lines
 
 
 class QueryInterrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
     def _render_traceback_(self) -> list[str]:
         return [*own_lines(self), "Interrupted: the query and its statements in the databases were stopped."]

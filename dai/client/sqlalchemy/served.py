@@ -1,4 +1,4 @@
-"""What is the same for all databases behind a service: connections, transactions, changes."""
+"""Common to all databases behind a service: connections, transactions, changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def address(url: URL) -> str:
 
 
 def options(url: URL) -> dict[str, Any]:
-    """What else the URL says. ArgumentError for what it cannot say. A password is a token: SQLAlchemy prints none."""
+    """The options in the URL. ArgumentError for unknown ones. A password is a token, because SQLAlchemy does not print
+    passwords."""
     if url.username:
         raise exc.ArgumentError(
             "The URL has a user, which SQLAlchemy prints. Set DAI_TOKEN, or write the token as a password: "
@@ -174,11 +175,11 @@ class Served(Reflection):
         """Nothing begins."""
 
     def do_rollback(self, dbapi_connection: Any) -> None:
-        """Nothing is undone. Rows that were not fetched are given up: also when a connection returns to the pool."""
+        """Undoes nothing. Rows that were not fetched are dropped, also when a connection returns to the pool."""
         dbapi_connection.stop()
 
     def do_commit(self, dbapi_connection: Any) -> None:
-        """What succeeded is committed."""
+        """Does nothing: each statement that succeeded is already committed."""
 
     def do_savepoint(self, connection: Any, name: str) -> None:
         raise exc.InvalidRequestError("There are no savepoints: each statement is a transaction of its own.")

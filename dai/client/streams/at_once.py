@@ -13,7 +13,7 @@ from dai.client.streams.session import Performing, Session
 from dai.errors import ParameterError
 
 _UNKNOWN = "There is no parameter 'pull' here."
-"""What a service from before says."""
+"""The error of an older service."""
 
 
 def pull_at_once(

@@ -38,7 +38,8 @@ class Event:
 
 
 class Feed:
-    """What a program publishes in a feed counts as one producer's; what is sent again after a lost reply comes once."""
+    """The blocks that this object publishes count as those of one producer; a block that is sent again after a lost
+    reply is published once."""
 
     def __init__(self, transport: Transport, id: str) -> None:
         self.transport, self.id = transport, id
@@ -62,7 +63,7 @@ class Feed:
         last: bool = False,
     ) -> None:
         """Adds a table, record batches or a reader of them, in blocks of ``blocksize`` rows; or messages of that
-        ``media_type``: bytes, or several of them. ``last``: the feed ends with them. Nobody is waited for.
+        ``media_type``: bytes, or several of them. ``last``: the feed ends with them. It does not wait for followers.
 
         All blocks of a feed have one form and one schema: ConflictError for others. TooLargeError for a block that the
         feed cannot keep; BusyError where other feeds have all room.
@@ -94,7 +95,7 @@ class Feed:
         self._next += bool(body)
 
     def end(self) -> None:
-        """No more blocks will come; what is kept can still be read."""
+        """Ends the feed: no more blocks will come; those that it keeps can still be read."""
         self._put(b"", "application/octet-stream", last=True)
 
     def follow(self, start: int | str = "next") -> Iterator[Event]:

@@ -28,9 +28,9 @@ HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
 REQUEST_BYTES = 1 << 21
 MOST_BLOCKS = 256
-"""Of one request, where nobody says how many."""
+"""Default number of blocks of one request."""
 DEEP_BLOCKS = 8
-"""Of one request where several are on their way, and nobody says how many."""
+"""Default number of blocks of one request if several requests are on their way."""
 LINGER = 5
 """Milliseconds that a block which is there waits for those after it."""
 
@@ -86,7 +86,7 @@ class Pull(Pieces):
         return None if answer is None else answer.data
 
     def result(self, progress: Asked = None) -> Result:
-        """What is left of the stream as a result."""
+        """The rest of the stream as a result."""
         return Result(self, None, progress=progress)
 
     def piece(self) -> bytes | memoryview | None:

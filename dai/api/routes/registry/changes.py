@@ -28,9 +28,9 @@ EVENTS = "text/event-stream"
 LOOK_SECONDS = 1.0
 """How often changes by other processes are looked for."""
 SILENT_SECONDS = 15.0
-"""After which a follower is told that the connection lives."""
+"""Seconds after which a follower gets a sign of life."""
 MOST_FOLLOWERS, MOST_OF_ONE = 1000, 100
-"""In all, and of one caller."""
+"""Most followers in all, and of one caller."""
 FOLLOWED_SECONDS = 900.0
 """After this time a connection ends, and the follower connects and authenticates again."""
 

@@ -1,4 +1,4 @@
-"""What the operations share: the registry with the caller's rights, and entries as they are read and shown."""
+"""Common to the operations: the registry with the caller's rights, and reading and showing of entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/registry/webhooks``: changes of entries are sent to who asks for them."""
+"""``/registry/webhooks``: sends changes of entries to the addresses that callers register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operations share: the replica location with the caller's rights, kinds of parameters, errors."""
+"""Common to the operations: the replica location with the caller's rights, kinds of parameters, errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def checked(*names: str) -> None:
 
 
 def refusing(work: Callable[..., T], *arguments: Any) -> T:
-    """What the work gives; the error of an answer where it refuses."""
+    """The result of the work; a refusal becomes the error of an answer."""
     try:
         return work(*arguments)
     except Refused as error:
