@@ -75,8 +75,8 @@ class Personal:
     profile: str | None = None
 
     def options(self, address: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As ``options_for``. The token of the environment is never sent without encryption; an address without it may
-        need no identification."""
+        """As ``options_for``. The token of the environment is never sent without encryption; whoever listens there
+        could read it."""
         known = _profiles()
         named = _named(self.profile, known)
         covers = named is not None and _below(address, str(known[named].get("url", "")))

@@ -1,4 +1,4 @@
-"""What columns mean: ``[resources.NAME.columns."table.column"]``."""
+"""The meanings of columns: ``[resources.NAME.columns."table.column"]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as tables: which tables a file, a folder or a pattern of files stands for.
+"""Files as tables: which tables a file, a folder or a pattern of files has.
 
 A file is a table with the name of the file; a pattern (``2024/*.parquet``) one table of all files that it fits, with
 the name of the resource. A folder has a table for each of its files, and one for each folder in it that has files.

@@ -1,5 +1,5 @@
-"""Where a database is, for people: which database's a file is, by how it begins (files of tables are
-``data_files``), and what a URL says, without its password."""
+"""Describes databases in messages: the kind of a database file, by its first bytes (files of tables are
+``data_files``), and the parts of a URL, without its password."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def url_of(path: Path | str, name: str = "data") -> str | None:
 
 
 def address(url: str | None) -> str:
-    """What a URL says: ``host db.example.org, port 5432, database 'lab', user 'reader'``, or the file."""
+    """The parts of a URL as text: ``host db.example.org, port 5432, database 'lab', user 'reader'``, or the file."""
     parts = make_url(url or "")
     if parts.drivername == data_files.SCHEME:
         places = [place for each in parts.query.values() for place in ((each,) if isinstance(each, str) else each)]

@@ -12,7 +12,7 @@ from dai.config.values import POSITIVE, named, secret, section
 from dai.errors import ConfigurationError
 
 DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3")
-"""Of the addresses that deliveries may be allowed."""
+"""The schemes of addresses that deliveries may be allowed."""
 MAIL_TLS = ("starttls", "tls", "none")
 
 

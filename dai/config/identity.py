@@ -1,4 +1,4 @@
-"""The sections ``[identity]``, ``[quotas]`` and ``[audit]``: who may ask, how much, and what is recorded of it."""
+"""The sections ``[identity]``, ``[quotas]`` and ``[audit]``: who may send requests, how much, and what is recorded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JwtConfig:
 
 
 def is_safe(url: str) -> bool:
-    """Whether what comes from there comes encrypted, or from this machine."""
+    """Whether answers from the URL are encrypted, or come from this machine."""
     parts = urlsplit(url)
     return bool(parts.hostname) and (
         parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
@@ -58,7 +58,7 @@ def is_safe(url: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyConfig:
-    """The file of a public ``key`` (PEM), and who signs with it."""
+    """The file of a public ``key`` (PEM), and the name of the caller who signs with it."""
 
     id: str
     name: str

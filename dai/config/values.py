@@ -24,7 +24,7 @@ SEPARATOR = "__"
 MOST = {int: 1 << 53, float: 1e9}
 """No number in a configuration is larger, or negative; fields with a bound of their own say it in their metadata."""
 POSITIVE = {"positive": True}
-"""Of a number that must not be 0 either."""
+"""Marks a number that must not be 0 either."""
 _SWITCH = {"true": True, "false": False}
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 _REFERENCES = {"env": "the environment variable", "file": "the file"}
@@ -64,7 +64,7 @@ _origins: ContextVar[dict[str, str] | None] = ContextVar("origins", default=None
 
 @contextmanager
 def origins() -> Iterator[dict[str, str]]:
-    """A context which learns where each secret that is read in it stands, by its place in the configuration."""
+    """A context that notes where each secret that is read in it comes from, by its place in the configuration."""
     learnt: dict[str, str] = {}
     token = _origins.set(learnt)
     try:
@@ -89,7 +89,7 @@ def _note(where: str, value: str, environment: Mapping[str, str], base: Path) ->
 
 
 def secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
-    """What a reference ``env:NAME`` or ``file:PATH`` stands for; any other text is itself."""
+    """The secret that a reference ``env:NAME`` or ``file:PATH`` names; any other text is the secret itself."""
     _note(where, value, environment, base)
     kind, _, name = value.partition(":")
     if kind == "env":
@@ -127,7 +127,7 @@ def overridden(document: Mapping[str, Any], environment: Mapping[str, str]) -> d
 
 
 class _Override(str):
-    """A value from the environment: text that is read as what its place wants."""
+    """A value from the environment: text that is read as the type of its field."""
 
     def __new__(cls, text: str, variable: str) -> _Override:
         secret = super().__new__(cls, text)

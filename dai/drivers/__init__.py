@@ -69,7 +69,7 @@ class DriverOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a stored procedure gave: result sets in order, and the out parameters by their position (from 1)."""
+    """The results of a stored procedure: result sets in order, and the out parameters by their position (from 1)."""
 
     results: tuple[Stream, ...]
     out: dict[int, Any]
@@ -77,8 +77,9 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How one part of a query stands that is run in several places: ``rows`` and ``bytes`` it gave in ``seconds``.
-    ``state`` is waiting, running, done, failed or stopped; ``expected`` are the rows that it will give, about."""
+    """The progress of one part of a query that runs in several places: ``rows`` and ``bytes`` that it returned in
+    ``seconds``. ``state`` is waiting, running, done, failed or stopped; ``expected`` are the rows that it will give,
+    about."""
 
     name: str
     state: str
@@ -89,11 +90,11 @@ class Part:
 
 
 Parts = Callable[[], tuple[Part, ...]]
-"""How the parts of a query stand now; from any thread, also after its end."""
+"""Returns the progress of the parts of a query; from any thread, also after its end."""
 
 
 def share_of(parts: Sequence[Part]) -> float | None:
-    """How much of the rows of the parts has come, from 0 to 1, by what is expected of them; None where nothing is."""
+    """The part of the expected rows that has come, from 0 to 1; None if nothing is known of them."""
     known = [each for each in parts if each.expected is not None]
     if not known:
         return None
@@ -110,7 +111,7 @@ class Closeable(Protocol):
 
 
 class SessionKeeps(Protocol):
-    """What a driver sees of the session of a request."""
+    """A driver's view of the session of a request."""
 
     @property
     def explicit(self) -> bool:
@@ -118,10 +119,10 @@ class SessionKeeps(Protocol):
 
     @property
     def kept(self) -> Mapping[Any, Any]:
-        """What drivers keep for the session, each by a key of its own."""
+        """The objects that drivers keep for the session, each by a key of its own."""
 
     def keep(self, key: object, create: Callable[[], Kept]) -> Kept:
-        """What is kept by that key, created if there is none, and closed when the session ends."""
+        """The object of that key, created if there is none, and closed when the session ends."""
 
 
 class Session(ABC):
@@ -150,7 +151,7 @@ class Driver(ABC):
     role: ClassVar[str | None] = None
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
     fixed: ClassVar[bool] = False
-    """Whether nothing of it changes, whoever asks: it refuses what would, and says what to do instead."""
+    """Whether it never changes, whoever asks: it refuses changes and says what to do instead."""
     comments: ClassVar[bool] = True
     """Whether the database has comments of columns."""
     replicas: tuple[Driver, ...] = ()
@@ -158,7 +159,7 @@ class Driver(ABC):
 
     @property
     def system(self) -> str:
-        """What traces call the database."""
+        """The name of the database in traces."""
         return SYSTEMS.get(self.dialect, self.dialect)
 
     @property
@@ -169,12 +170,12 @@ class Driver(ABC):
 
     @cached_property
     def meanings(self) -> Meanings:
-        """What is said about the columns of its tables."""
+        """The meanings of its tables' columns."""
         return Meanings(self)
 
     @cached_property
     def published(self) -> Published:
-        """What perform documents have published as properties of the resource."""
+        """The properties of the resource that perform documents have published."""
         return Published()
 
     @classmethod
@@ -263,13 +264,13 @@ class Driver(ABC):
         return self.meanings.on(self.tables(pattern))
 
     def meant(self, sql: str, hidden: Collection[str] = ()) -> Meant | None:
-        """What the columns of a query's result mean; None: nothing that is known, or ``query`` says it itself.
+        """The meanings of the columns of a query's result; None: nothing is known, or ``query`` adds them itself.
         ``hidden``: the names of its query-scoped tables. May ask the database, once in a while."""
         return self.meanings.of(sql, hidden)
 
     @abstractmethod
     def statistics(self, table: str) -> Statistics:
-        """What the database knows without reading the table. NotFoundError suggests the nearest name."""
+        """The statistics that the database has without reading the table. NotFoundError suggests the nearest name."""
 
     @abstractmethod
     def check(self) -> float:
@@ -285,7 +286,7 @@ class Driver(ABC):
         """``open``, ``idle``, ``limit``: for metrics and leak tests."""
 
     def properties(self) -> Mapping[str, Any]:
-        """What clients are told about the resource besides what every resource has."""
+        """Properties of the resource for clients, besides those of every resource."""
         return {}
 
     @abstractmethod

@@ -1,7 +1,6 @@
-"""A driver double: a database that answers as it was told, for tests of whatever uses drivers.
-
-Each statement has a ``Script``: what it gives, and how it goes wrong. What was done stands in ``executed``,
-``committed`` and ``open_streams``; ``blocked`` is set while a statement waits to be cancelled. For example::
+"""A driver double: a database with scripted answers, for tests of code that uses drivers. Each statement has a
+``Script``: its result, and how it fails. What was done is in ``executed``, ``committed`` and ``open_streams``;
+``blocked`` is set while a statement waits to be cancelled. For example::
 
     memory = Memory({"select 1": Script(table, fails=DataError("half-way"))})
 """

@@ -1,4 +1,4 @@
-"""Commits changes in groups: what is asked for while the disk is being written to waits for the next transaction."""
+"""Commits changes in groups: a change that arrives while the disk is being written waits for the next transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupCommit(Generic[C]):
         self._thread.start()
 
     def submit(self, change: Callable[[C], T]) -> Future[T]:
-        """What the change gives, once it is on the disk."""
+        """The result of the change, once it is on the disk."""
         answer: Future[T] = Future()
         with self._changed:
             if self._closed:
@@ -45,7 +45,7 @@ class GroupCommit(Generic[C]):
         return answer
 
     def close(self) -> None:
-        """What was submitted before is written."""
+        """Stops after all changes that were submitted before are written."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -53,7 +53,7 @@ class GroupCommit(Generic[C]):
 
     def _work(self) -> None:
         while group := self._group():
-            # whoever asked may have gone; from here on nobody can take it back
+            # the caller may have left; from here on the change cannot be withdrawn
             self._commit([each for each in group if each[1].set_running_or_notify_cancel()])
 
     def _group(self) -> list[tuple[Callable[[C], Any], Future[Any]]]:

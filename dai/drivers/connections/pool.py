@@ -1,11 +1,11 @@
 """Connections that are kept open and shared, one user at a time.
 
-A ``Pool`` opens connections when they are asked for, up to its ``Limit``; whoever finds none free waits its turn, and
-gives up with BusyError. There is no thread behind it: a connection that lay idle for long is checked when it is next
-asked for, and a broken one is replaced then. Several pools may share one limit (two libraries that talk to the same
-database): a pool that finds the limit reached closes what lies idle in another. Several limits may stand ``within`` one
-(users of the same database): each has its own size, the sum is that of the common one, and whoever holds the fewest
-connections is served first.
+A ``Pool`` opens connections when they are asked for, up to its ``Limit``; a caller that finds none free waits for its
+turn, and finally gets BusyError. There is no thread behind it: a connection that lay idle for long is checked when it
+is next asked for, and a broken one is replaced then. Several pools may share one limit (two libraries that talk to the
+same database): a pool that finds the limit reached closes what lies idle in another. Several limits may stand
+``within`` one (users of the same database): each has its own size, the sum is that of the common one, and whoever holds
+the fewest connections is served first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dai.streams.waiting import Condition
 
 C = TypeVar("C")
 INTERRUPT_SECONDS = 60.0
-"""For which statements on connections of a closed pool are interrupted again and again."""
+"""Seconds for which statements on connections of a closed pool are interrupted again and again."""
 
 
 class Limit:
@@ -67,7 +67,7 @@ class Limit:
             self.within.count(more)
 
     def first(self) -> Condition | None:
-        """Whose turn it is: first come, first served, among those who have the fewest connections in use."""
+        """The caller whose turn it is: first come, first served, among those with the fewest connections in use."""
         waiting = [each for each in self.queue if each[1].free]
         return min(waiting, key=lambda each: each[1].open - each[1].idle)[0] if waiting else None
 
@@ -146,7 +146,7 @@ class Pool(Generic[C]):
         self.discard(connection)
 
     def discard(self, connection: C) -> None:
-        """Closes a connection that is broken or whose state nobody knows."""
+        """Closes a connection that is broken or whose state is unknown."""
         try:
             with contextlib.suppress(Exception):
                 self._close(connection)
@@ -202,7 +202,8 @@ class Pool(Generic[C]):
         return bool(taken)
 
     def _interrupt_again(self) -> None:
-        """Of a closed pool: a database forgets an interrupt that comes just before a statement begins."""
+        """Interrupts the statements of a closed pool again, because a database forgets an interrupt that comes just
+        before a statement begins."""
         until = time.monotonic() + INTERRUPT_SECONDS
         while time.monotonic() < until and self._interrupt_all():
             time.sleep(AGAIN_SECONDS)

@@ -23,7 +23,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
 Release = Callable[[C, bool], None]
-"""What to do with the connection when its stream is closed; True: nobody knows its state."""
+"""What to do with the connection when its stream is closed; True: its state is unknown."""
 
 
 class PooledDriver(Driver, Generic[C]):

@@ -19,7 +19,7 @@ FIRST_PIECE, PIECE = 1 << 17, 1 << 19
 """Bytes that are looked at together, at first and in the end: few enough for the processor's cache, enough to forget
 what a look costs. The first pieces are smaller, since the rest comes while they are on their way."""
 PAUSE_MILLISECONDS = 10
-"""Silence after which what is there is not kept waiting for more."""
+"""Seconds of silence after which the bytes that are there are decoded without waiting for more."""
 SLACK = 32
 """Bytes behind the last one that may be looked at: values are taken as if all were as long as the longest."""
 _FIRST = 1 << 14

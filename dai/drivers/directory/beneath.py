@@ -26,7 +26,8 @@ BLOCK_BYTES = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PART = re.compile(r"\.[0-9a-f]{16}\.part", re.ASCII)
-"""What is being written where a file must have a name, or has it for a moment before it replaces another."""
+"""Names of files that are being written, where a file must have a name, or has it for a moment before it replaces
+another."""
 _UNNAMED = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -263,7 +264,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 @contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """What the operating system says, without a path of the machine."""
+    """Translates errors of the operating system, without paths of the machine."""
     shown = _shown(name)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What DuckDB's catalog functions say about tables and views."""
+"""Tables and views from DuckDB's catalog functions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
 
 
 def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
-    """What DuckDB keeps for its own plans; reading one row is enough to ask for it."""
+    """The statistics that DuckDB keeps for its own plans; reading one row is enough to get them."""
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
     items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
     row = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()

@@ -143,7 +143,7 @@ def _position(text: str, sql: str) -> int | None:
 
 
 def answering(root: DuckDBPyConnection) -> DuckDBPyConnection | None:
-    """The connection; None where its database has given up: it is closed then, and to be opened anew."""
+    """The connection; None if its database has failed and was closed: it must be opened again."""
     try:
         root.execute("SELECT 1")
     except duckdb.Error as error:

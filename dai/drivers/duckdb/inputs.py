@@ -1,4 +1,4 @@
-"""What DuckDB reads from Arrow streams and gives as Arrow: the same in a query of an activity and in a fragment."""
+"""DuckDB's reading of Arrow streams and its Arrow results, for queries of activities and for fragments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StreamInput:
         return self._lock.locked()
 
     def close(self) -> None:
-        """Waits for whoever pulls."""
+        """Closes the input; waits for a reader that is pulling."""
         with self._lock:
             if self._open:
                 self._open = False
@@ -99,7 +99,7 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -
 
 
 def beyond_arrow(text: str) -> DataError | None:
-    """What DuckDB's message says of a value that no Arrow type holds."""
+    """The error for a value that no Arrow type holds, by DuckDB's message; None for any other."""
     if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
         return DataError(
             "A HUGEINT has more than 38 digits, which no decimal column can hold.",

@@ -34,7 +34,7 @@ _THREADS = {"threads": 1, "async_threads": 0}
 """DuckDB would begin eight others, and end the process where there is no memory for their stacks."""
 _ROWS = 16 * 2048
 _TEXT_ROWS = 256
-"""Of a batch of the result at most, where rows may become longer than the first ones were."""
+"""Most bytes of a batch of the result if rows may be longer than the first ones."""
 _BATCH_BYTES = 1 << 20
 """Of what DuckDB works on at a time: it does not count the texts that it computes as its memory."""
 

@@ -56,7 +56,7 @@ _INTERVAL = f"CASE WHEN abs(hour({{0}})) > 2562046 THEN error('{LONG_INTERVAL}')
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """One column of a query: what comes out, and the SQL that gives it (``cast``: it is more than the column)."""
+    """One column of a query: its Arrow field, and the SQL that computes it (``cast``: it is more than the column)."""
 
     name: str
     type: pa.DataType
@@ -152,7 +152,7 @@ def kind_of(statement: Statement) -> StatementType | None:
 
 
 def missing(column: pa.Array) -> tuple[str, int] | None:
-    """What DuckDB has and the column's Arrow type has not: the first such value, in words, and its index."""
+    """The first value of DuckDB that the column's Arrow type cannot hold, in words, and its index."""
     if pa.types.is_list(column.type):
         first = missing(column.flatten()) if _of_moments(column.type) else None
         return first and (first[0], pc.list_parent_indices(column)[first[1]].as_py())

@@ -12,7 +12,7 @@ from dai.drivers.tables import Column, ForeignKey, Index, TableInfo
 
 
 def table_info(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:
-    """One table or view, with what its dialect can say of it."""
+    """One table or view, with the details that its dialect reports."""
     comment = None
     with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
         comment = inspector.get_table_comment(name).get("text")

@@ -70,7 +70,7 @@ _CONTROL = {
     "LOAD",
 }
 _CHANGED = "dai_changed"
-"""Marks a connection that ran somebody's update."""
+"""Marks a connection that ran an update."""
 
 
 _KNOWN = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")

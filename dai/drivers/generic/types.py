@@ -171,7 +171,7 @@ _SQL: tuple[tuple[Callable[[pa.DataType], bool], sa.types.TypeEngine[Any]], ...]
 
 
 def arrow_name(type: sa.types.TypeEngine[Any]) -> str:
-    """What a query of a reflected column is likely to give: the drivers behind SQLAlchemy decide."""
+    """The Arrow type that a query of a reflected column is likely to return: the drivers behind SQLAlchemy decide."""
     try:
         python = type.python_type
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""What information_schema says about the tables of the current database."""
+"""Tables of the current database, from information_schema."""
 
 from __future__ import annotations
 

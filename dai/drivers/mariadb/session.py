@@ -70,7 +70,7 @@ class Connection:
 
 
 class Server(PooledDriver[Connection]):
-    """What a session needs of its driver."""
+    """The part of its driver that a session needs."""
 
     @abstractmethod
     def kill(self, thread: int) -> None:

@@ -21,7 +21,7 @@ _MODES = ("DISABLED", "PREFERRED", *_ENCRYPTED)
 
 
 def options_of(url: URL) -> dict[str, Any]:
-    """What ``MySQLdb.connect`` is to be told; ConfigurationError for what cannot be meant."""
+    """The TLS arguments of ``MySQLdb.connect``; ConfigurationError for options that contradict each other."""
     mode, authority = str(url.query.get("ssl_mode", "")).upper(), str(url.query.get("ssl_ca", ""))
     if mode and mode not in _MODES:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def check(raw: Any, options: dict[str, Any]) -> None:
 
 
 def refused() -> DatabaseUnavailableError:
-    """What INSECURE means for a new connection."""
+    """The error for a new connection that is not encrypted."""
     return DatabaseUnavailableError(
         "There is no encrypted connection to the database: it offers none, or its certificate is not trusted.",
         hint="Set ssl_ca in the URL to the file of the authority that signed the database's certificate.",

@@ -35,13 +35,13 @@ _MORE_RESULTS = 0x0008
 _PROGRESS = 0xFFFF
 _BINARY = 63
 _MOST_COLUMNS = 65_535
-"""Of any answer; a server has 4,096."""
+"""Most columns of any answer; a server has at most 4,096."""
 _RESET = b"\1\0\0\0\x1f"
 """The packet COM_RESET_CONNECTION."""
 
 
 class ServerError(MySQLdb.DatabaseError):  # type: ignore[misc]
-    """What the server says instead of (more) rows."""
+    """An error that the server sent instead of (more) rows."""
 
     def __init__(self, code: int, message: str, sqlstate: str | None) -> None:
         super().__init__(code, message)
@@ -53,7 +53,8 @@ def readable(raw: Any) -> bool:
 
     libmariadb does not offer its socket for reading. A version that reads ahead, numbers packets across statements, or
     negotiates a form of its own for the columns would break this; the tests of both ways would show it, and
-    ``read_sockets = false`` leaves the rows to mysqlclient."""
+    ``read_sockets = false`` leaves the rows to mysqlclient.
+    """
     return not raw.client_flag & _NOT_PLAIN
 
 
@@ -121,7 +122,7 @@ class Answer:
                 except ServerError:
                     return
 
-    # --- what is read ---
+    # --- reading ---
 
     def _look(self) -> tuple[Bytes, Positions, Positions, int]:
         """What is there: its packets, and the number of the first that is no row. No packets: a row of several."""

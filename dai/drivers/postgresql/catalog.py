@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogue says about tables: one round trip for all of them."""
+"""Tables from PostgreSQL's catalogue, all in one round trip."""
 
 from __future__ import annotations
 
