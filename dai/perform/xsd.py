@@ -1,7 +1,8 @@
 """The XML schema of the perform language (W3C XML Schema 1.0), written from the declarations of the installed
 activities.
 
-Children may stand in any order; how often each may stand is checked by ``dai.perform.parser``, which can say it better.
+The schema allows children in any order and any number; ``dai.perform.building`` checks how often each may occur, with
+better messages.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _xsd_activity(name: str, declared: type[Activity]) -> str:
 
 
 def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
-    """Children in any order (the XSD says which may stand, ``_build`` how often), then the attributes."""
+    """The children in any order (``dai.perform.building`` checks how often each occurs), then the attributes."""
     children: list[str] = []
     own, mixed, markup = list(attributes), False, False
     for spec in fields_of(declared):

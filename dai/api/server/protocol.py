@@ -3,13 +3,14 @@
 - A head (request line and headers) has at most ``HEAD_BYTES``, and so have the trailers of a body in chunks. The parser
   sees no more of a longer one: it would join the pieces again and again.
 - The next head must be there within ``receive_seconds`` from when the connection was opened or its first bytes came.
-  Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.call`` bounds how long a body takes.
+  Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.requests.body`` limits how long a body
+  takes.
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
 - Of requests that were sent before the answers to those before them (pipelining) MOST_WAITING wait. The connection ends
   after their answers; a client sends the others again (RFC 9112 section 9.3.2).
-- What follows a head that asks for another protocol (``Upgrade``) is read as HTTP/1.1: nobody here speaks another one.
-- Trailers are nobody's headers (RFC 9110 section 6.5.1): who asks stands in the head alone.
+- What follows a head that asks for another protocol (``Upgrade``) is read as HTTP/1.1: the service speaks no other one.
+- Trailers do not count as headers (RFC 9110 section 6.5.1): the caller is identified by the head alone.
 - A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
   was read of it; of one with TLS the plain side moves (``dai.api.server.relay``). Behind a request that is
   still being answered it cannot move: it is closed after that answer, as RFC 9112 section 9.3.2 allows, and the client

@@ -3,7 +3,8 @@
 Statements reach no file, extension or setting (``enable_external_access`` is off and the configuration locked), queries
 run in read-only transactions. DuckDB keeps one instance a file and process; connections are its cursors, each for one
 query or transaction: they cost next to nothing, and temporary tables, macros and the seed of random() go with them.
-Types that Arrow does not have (or not losslessly) are cast in the query's outermost projection: see ``_projection``.
+Types that Arrow does not have (or not losslessly) are cast in the query's outermost projection: see
+``dai.drivers.duckdb.types``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""WebRowSet, the XML of JSR 114: what scientists' Java programs read, and our service's default form.
-
-Written from batches by kernels (``webrowset_encode``); read by kernels where the text is what our encoder writes
-(``webrowset_decode``) and by lxml from the first row that is not (``webrowset_reader``). What a column-definition says
-of a type is in ``webrowset_types``.
-"""
+"""WebRowSet, the XML of JSR 114, which scientists' Java programs read: the service's default format. Arrow kernels
+write it from batches (``encode``) and read it where the text is as our encoder writes it (``decode``); from the first
+other row on lxml reads it (``reader``). ``types`` has the types of column-definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebRowSet to batches by whole buffers, as long as the text is what ``webrowset_encode`` writes.
+"""WebRowSet to batches by whole buffers, as long as the text is as ``encode`` writes it.
 
 Where a "less than" stands, a tag begins; their number says where the values would be if the text were ours. Only where
 everything between these values is what the encoder writes there, byte by byte, is the text ours. Otherwise lxml takes
