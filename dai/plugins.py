@@ -1,4 +1,4 @@
-"""Plain visible tables of name to ``module:Class``, loaded when a name is first used, or to what stands there itself.
+"""Plain tables from names to ``module:Class``, loaded when a name is first used, or to the object itself.
 
 Packages outside this one join through entry points of the table's group.
 """
@@ -48,7 +48,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def extra_hint(extra: str) -> str:
-    """What installs an optional package: the project is on no index of packages."""
+    """How to install an optional package: the project is not on a package index."""
     return f"In the folder of the project: pip install -e '.[{extra}]'"
 
 

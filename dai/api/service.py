@@ -71,10 +71,12 @@ ASKED_AT_ONCE = 4
 
 class Service:
     """Created when the server starts; ConfigurationError for a configuration that cannot work. ``close`` ends
-    everything. Work that may block has threads of its own, so that no work waits for another kind: ``workers`` run the
-    pipelines of synchronous requests, ``interrupts`` cancel them, ``control`` asks the state database, ``files`` reads
-    files and large bodies, ``rendering`` writes kept results in other formats. What is asked of the database of a
-    resource besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
+    everything.
+
+    Work that may block has threads of its own, so that no work waits for another kind: ``workers`` run the pipelines of
+    synchronous requests, ``interrupts`` cancel them, ``control`` asks the state database, ``files`` reads files and
+    large bodies, ``rendering`` writes kept results in other formats. What is asked of the database of a resource
+    besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
     """
 
     def __init__(self, config: Config, member: Member | None = None) -> None:

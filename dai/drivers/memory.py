@@ -1,6 +1,7 @@
-"""A driver double: a database with scripted answers, for tests of code that uses drivers. Each statement has a
-``Script``: its result, and how it fails. What was done is in ``executed``, ``committed`` and ``open_streams``;
-``blocked`` is set while a statement waits to be cancelled. For example::
+"""A driver double: a database with scripted answers, for tests of code that uses drivers.
+
+Each statement has a ``Script``: its result, and how it fails. What was done is in ``executed``, ``committed`` and
+``open_streams``; ``blocked`` is set while a statement waits to be cancelled. For example::
 
     memory = Memory({"select 1": Script(table, fails=DataError("half-way"))})
 """

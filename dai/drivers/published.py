@@ -1,4 +1,4 @@
-"""What perform documents have published as properties of a resource (deliverToResourceProperty); in memory."""
+"""The properties of a resource that perform documents have published (deliverToResourceProperty), in memory."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dai.streams.tracing import Span, ending, streamed
 
 Query = TypeVar("Query", bound=Callable[..., Stream])
 SYSTEMS = {"mssql": "microsoft.sql_server", "oracle": "oracle.db", "postgres": "postgresql"}
-"""What the conventions call the database of a dialect, where it is not the name of the dialect."""
+"""The name of a dialect's database in OpenTelemetry's conventions, if it is not the name of the dialect."""
 OPERATIONS = frozenset(
     "ALTER BEGIN CALL COMMIT COPY CREATE DELETE DESCRIBE DROP EXPLAIN GRANT INSERT LOAD MERGE REPLACE REVOKE SELECT "
     "SHOW TABLE TRUNCATE UPDATE VALUES WITH".split()
@@ -27,7 +27,7 @@ _LOOKED_AT = 1000
 
 
 class Database(Protocol):
-    """What a span says of a driver's database."""
+    """The attributes of a span about a driver's database."""
 
     syntax: Syntax
 

@@ -1,4 +1,4 @@
-"""What a database says of its tables."""
+"""Descriptions of a database's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What resources refuse alike that have no database behind them which could be changed or called."""
+"""Common refusals of resources that have no database which could be changed or called."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Format:
     signature: bytes = b""
     aliases: tuple[str, ...] = ()
     tail: bytes | None = None
-    """What ends every document of a format whose static part may travel by itself (``dai.formats.frames``)."""
+    """The end of every document of a format whose static part may be sent by itself (``dai.formats.frames``)."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -115,9 +115,9 @@ _OWN = (
     Format("json-array", "application/json", (), "dai.formats.json.array:JsonArray", signature=b"["),
 )
 FORMATS = Table("format", "dai.formats", {each.name: each for each in _OWN})
-"""In the order in which they are offered where several are as welcome: Arrow is what most clients want."""
+"""In the order of preference where a client accepts several alike: Arrow first."""
 UNSIGNED = "csv"
-"""What bytes are taken for that begin like none of the others."""
+"""The format of bytes that begin like no other format."""
 
 
 def format_named(name: str) -> Format:

@@ -167,7 +167,7 @@ def text_blocks(
 
 
 def _taken(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:
-    """The parts as one, and nobody else keeps them."""
+    """Joins the parts and drops them."""
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     parts.clear()
     return data
@@ -200,7 +200,7 @@ class Sink:
         return self._position
 
     def take(self) -> bytes:
-        """What was written since the last call."""
+        """The bytes that were written since the last call."""
         data = b"".join(self._parts)
         self._parts = []
         return data
@@ -224,7 +224,7 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 
 def check_zones(schema: pa.Schema) -> None:
-    """DataError for a time zone that nobody knows: whoever wants to read such a column fails."""
+    """DataError for an unknown time zone, which readers of the column could not handle."""
     for field in schema:
         for zone in _zones(field.type):
             if not _known(zone) and _known("Europe/London"):  # this machine has zones
@@ -254,8 +254,8 @@ def _zones(type: pa.DataType) -> Iterator[str]:
 
 
 class OfSchema(Generic[T]):
-    """What is computed of a schema, once for as long as somebody holds it: a statement that comes again has the same
-    object. Equal schemas may differ in the metadata of their fields."""
+    """A value computed from a schema once, and kept as long as the schema is in use: a statement that comes again has
+    the same object. Equal schemas may differ in the metadata of their fields."""
 
     def __init__(self, compute: Callable[[pa.Schema], T]) -> None:
         self._compute = compute

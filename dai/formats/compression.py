@@ -17,7 +17,7 @@ from dai.formats.blocks import closing
 
 IDENTITY = "identity"
 CODINGS = ("zstd", "gzip")
-"""What we offer, the better one first."""
+"""The content codings that are offered, the better one first."""
 _ALIASES = {"x-gzip": "gzip"}
 _ZSTD_LEVEL = 1
 _GZIP_LEVEL = 1

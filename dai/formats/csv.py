@@ -249,7 +249,7 @@ def _parsed(part: bytes, line: int, schema: pa.Schema, row: int) -> pa.RecordBat
 
 
 def _direct_type(type_: pa.DataType) -> pa.DataType:
-    """What Arrow's CSV reader converts exactly by itself; everything else comes as strings."""
+    """The types that Arrow's CSV reader itself converts exactly; all others are read as strings."""
     exact = pa.types.is_integer(type_) or pa.types.is_float64(type_) or pa.types.is_float32(type_)
     return type_ if exact else pa.string()
 

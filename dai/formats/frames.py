@@ -1,4 +1,4 @@
-"""Block frames: tuples of a document without its static part, which travels once as a *context* (decision 43).
+"""Block frames: the rows of a document without its static part, which is sent once as a *context* (decision 43).
 
 A frame is a head and a payload. Numbers are little-endian::
 
@@ -66,7 +66,7 @@ def context_of(static: bytes) -> str:
 
 
 def format_of(static: bytes) -> Format:
-    """That of documents which begin so."""
+    """The format of documents that begin with these bytes."""
     return format_named(recognised(static))
 
 
@@ -95,7 +95,7 @@ class Frame:
         return b"".join(self.parts())
 
     def parts(self) -> tuple[bytes | memoryview, ...]:
-        """What travels, one after the other: of several frames joined once."""
+        """The bytes of the frame in parts, in order."""
         kind = _LOST if self.lost else _END if self.end else int(self.compressed)
         return _parts(kind, self.context, self.session, self.number, self.rows, self.static, self.payload)
 
@@ -311,15 +311,15 @@ class Asked:
     flow: bool = False
 
     def __str__(self) -> str:
-        """For an Accept header."""
+        """As it is written in an Accept header."""
         context = f";context={self.context}" if self.context else ""
         compression = ";compression=zstd" if self.compressed else ""
         return f"{MEDIA_TYPE}{context}{compression}{';flow=true' if self.flow else ''}"
 
 
 def asked(accept: str) -> tuple[Asked, float] | None:
-    """What an Accept header says of frames, and their weight; None where it does not name them. What cannot be read of
-    it counts as not there: the reader gets whole documents then."""
+    """The frames that an Accept header asks for, and their weight; None if it does not. A part that cannot be read is
+    ignored; the reader then gets whole documents."""
     return (_asked if len(accept) <= _KEPT_CHARACTERS else _asked.__wrapped__)(accept)
 
 

@@ -1,4 +1,4 @@
-"""The status of a job in few bytes: what changes of it, as CBOR (RFC 8949), for slow links.
+"""The status of a job in few bytes, for slow links: its changing parts, as CBOR (RFC 8949).
 
 An item is an array: phase, start and end (milliseconds since 1970, or null), and for each activity, in the order of the
 document, an array of status, rows, blocks, bytes and milliseconds. Phases and statuses are numbers, their places in

@@ -1,8 +1,7 @@
-"""What an activity is, and how one is declared: once, in one place.
+"""Activities, each declared once, in one place.
 
-A frozen dataclass is the declaration. Its fields say what stands in the XML, its docstring is the documentation,
-``example`` is the test, ``run`` is the code; the XSD, the reference page and the conformance test come from these.
-For example::
+A frozen dataclass is the declaration. Its fields describe the XML, its docstring is the documentation, ``example`` is
+the test, ``run`` is the code; the XSD, the reference page and the conformance test come from these. For example::
 
     @dataclass(frozen=True, kw_only=True)
     class Head(Activity):
@@ -130,7 +129,7 @@ class Output(Generic[Kind]):
 
 
 class Sessions(SessionKeeps, Protocol):
-    """What an activity sees of the session its request belongs to."""
+    """An activity's view of the session that its request belongs to."""
 
     @property
     def id(self) -> str: ...
@@ -143,7 +142,8 @@ class Sessions(SessionKeeps, Protocol):
 
 
 class Context(Protocol):
-    """What ``run`` may use. Everything it opens is closed by the pipeline when the request ends, however it ends."""
+    """The interface that ``run`` may use. Everything it opens is closed by the pipeline when the request ends, however
+    it ends."""
 
     @property
     def driver(self) -> Driver:
@@ -161,21 +161,21 @@ class Context(Protocol):
 
     @property
     def config(self) -> Config:
-        """What the operator of the service allows and limits."""
+        """The configuration: what the operator of the service allows and limits."""
 
     @property
     def spent(self) -> defaultdict[str, float]:
-        """What the activities of this document have used of what they share, by its name."""
+        """The amounts of shared limits that the activities of this document have used, by the limit's name."""
 
     @property
     def scratch(self) -> Path | None:
         """The directory for what does not fit the memory; None: the system's."""
 
     def tuples(self, source: Input[Any]) -> Stream:
-        """What arrives at an input as tuples; bytes are decoded as WebRowSet."""
+        """The tuples that arrive at an input; bytes are decoded as WebRowSet."""
 
     def bytes(self, source: Input[Any]) -> ByteStream:
-        """What arrives at an input as bytes; tuples are encoded as WebRowSet."""
+        """The bytes that arrive at an input; tuples are encoded as WebRowSet."""
 
     def closing(self, thing: Any) -> Any:
         """Closes ``thing`` when the request ends; returns it. A context manager is entered instead."""
@@ -300,7 +300,8 @@ class FieldSpec:
     """One declared field: what perform parses and the XSD and the reference page say.
 
     ``kind`` is ``str``, ``Markup``, ``int``, ``float``, ``bool``, a tuple of allowed words, an ``Element`` class, or
-    for ports ``Stream`` or ``ByteStream``."""
+    for ports ``Stream`` or ``ByteStream``.
+    """
 
     field: str
     place: Place

@@ -41,8 +41,8 @@ Item = TypeVar("Item", pa.RecordBatch, Block)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a request brings along: its resource's database, its session, its cancellation, the block size it asked
-    for, the directory for what does not fit the memory, and the configuration of the service."""
+    """The environment of a request: its resource's database, its session, its cancellation, its block size, the
+    directory for spilling, and the configuration of the service."""
 
     driver: Driver | None
     session: Sessions
@@ -53,7 +53,7 @@ class Environment:
 
 
 class Running:
-    """A document at work; a context manager: leaving it closes everything, whatever happened.
+    """A running document; a context manager: leaving it closes everything, whatever happened.
 
     Stop it from any thread through ``environment.cancellation``.
     """

@@ -16,7 +16,7 @@ from dai.perform.validation import error_at, line_of, name_of
 from dai.plugins import nearest
 
 _OWN = frozenset({"documentation", "parameter", "dataResource"})
-"""What a request holds beside activities."""
+"""Elements of a request besides activities."""
 
 
 def without_resources(root: etree._Element) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""How the activities of a running document stand: counted, completed, or stopped and by what.
+"""The status of the activities of a running document: what they have produced, whether they completed, or what stopped
+them.
 
 ::
 
@@ -33,7 +34,7 @@ PROCESSING_WITH_ERROR, COMPLETED_WITH_ERROR = "PROCESSING_WITH_ERROR", "COMPLETE
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How one activity stands. ``rows``, ``blocks`` and ``bytes`` left it so far; ``seconds`` were spent waiting
+    """The status of one activity. ``rows``, ``blocks`` and ``bytes`` left it so far; ``seconds`` were spent waiting
     for it, its own inputs included. ``error`` is its own failure (ERROR), or what stopped it (TERMINATED): a
     ClosedError that says whether its producer or its consumer closed it, or the cause of the cancellation. ``parts``:
     of the query that it began last, where that is run in several places."""
@@ -51,7 +52,7 @@ class Report:
 
 @dataclass(slots=True)
 class Count:
-    """What has left one output; written by the thread that pulls it."""
+    """Counts what has left one output; written by the thread that pulls it."""
 
     rows: int = 0
     blocks: int = 0
@@ -190,8 +191,8 @@ class Progress:
             cancellation.cancel(cause)
 
     def settle(self) -> None:
-        """Nothing goes on any more: every activity gets its last status. One whose consumers wanted no more of it has
-        done its work."""
+        """Gives every activity its last status, after all have ended. An activity whose consumers stopped early has
+        completed."""
         with self._lock:
             for name, stand in self._stands.items():
                 if stand.status not in (UNSTARTED, PROCESSING):

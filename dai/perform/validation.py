@@ -1,4 +1,4 @@
-"""Names, places and types of a perform document, checked by the declarations of the activities.
+"""Checks the names, places and types of a perform document by the declarations of the activities.
 
 The XML schema (``dai.perform.xsd``) is written from the same declarations, for editors and other programs; what it
 refuses is refused here. How often a child stands is checked when an activity is built, links by ``graph.link``.

@@ -23,12 +23,12 @@ from dai.streams.cancellation import Cancellation
 log = logging.getLogger("dai.replicas")
 
 RENEWALS = 3
-"""In the time that an entry holds."""
+"""How often an entry is renewed in its lifetime."""
 AGAIN_SECONDS, RETRY_SECONDS = 0.5, 30.0
-"""Until what failed is tried again: the first pause, and the longest; each is twice the one before."""
+"""Seconds until a failed request is tried again: the first pause, and the longest; each is twice the one before."""
 PATIENCE = Options(connect=3.0, read=10.0, retries=0)
 CLOSING_SECONDS = 3.0
-"""In which the entries are taken back when the service stops; after that, they end by themselves."""
+"""Seconds for removing the entries when the service stops; entries that are left end by themselves."""
 
 
 class Registration:

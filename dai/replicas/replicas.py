@@ -40,7 +40,7 @@ CHANGEABLE: Mapping[str, tuple[str, Callable[[str], float]]] = {
     "update_factor": ("changes", int),
     "rli_expire_int": ("update_seconds", float),
 }
-"""What callers may change: the name of the protocol, the key of the configuration, and how it is read."""
+"""Settings that callers may change: the protocol's name, the key of the configuration, and how the value is read."""
 MOST_SECONDS = 10_000_000
 _PENDING_SECONDS = 120.0
 _MOST_PENDING = 64
@@ -92,7 +92,7 @@ class Replicas:
         self._updates.now()
 
     def configuration(self) -> dict[str, str]:
-        """What callers may know of it."""
+        """The settings that callers may read."""
         settings = self.settings
         return {
             "lrc_server": "true",
@@ -165,7 +165,7 @@ class Replicas:
         self._relay(lambda parent: parent.withdraw(catalog))
 
     def _relay(self, tell: Callable[[Remote], object]) -> None:
-        """The indexes above are told what this one was. One that cannot be reached is told again by the next update."""
+        """Sends an update on to the indexes above. One that cannot be reached gets the next update."""
         for url in self.settings.parents:
             try:
                 parent = self.receiver(url)

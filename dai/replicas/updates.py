@@ -1,5 +1,5 @@
-"""What a catalog tells its indexes, so that they know its names: all of them every now and then, and in between what
-has changed. An index that was not told for a while forgets the catalog (``LASTING`` times the period of updates).
+"""Updates of a catalog to its indexes: all its names at intervals, and changes in between. An index that gets no update
+for a while forgets the catalog (``LASTING`` times the period of updates).
 
 A partition is sent the names that fit its pattern: a regular expression (RE2) that must match the whole name, or a
 Unix pattern behind ``glob:``.

@@ -1,2 +1,3 @@
-"""Who asks, and what they may do. ``identity`` says who: one module a method. It knows nothing of HTTP but the headers
-of a request, and nothing of the service but what it is given; ``dai.api`` asks it once a request."""
+"""Identifies callers and checks what they may do. ``identity`` identifies them: one module for each method. It knows of
+HTTP only the headers of a request, and of the service only its arguments; ``dai.api`` calls it once for each
+request."""

@@ -1,5 +1,6 @@
-"""Slows those who guess: an answer to credentials that do not hold waits, the longer the more of them came from an
-address. Credentials that hold never wait, so nobody who shares an address with an attacker is locked out."""
+"""Slows down guessing: the answer to wrong credentials is delayed, the longer the more of them came from the same
+address. Right credentials are never delayed, so that callers who share an address with an attacker are not locked
+out."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ FREE = 3
 FIRST_SECONDS = 0.1
 """… then one waits so long, and each further one twice as long."""
 FORGOTTEN_SECONDS = 300.0
-"""After so long without an attempt an address begins anew."""
+"""After so long without an attempt the count of an address starts again."""
 ADDRESSES = 10_000
 """Kept at most; those that tried longest ago are forgotten first."""
 WAITING = 100
-"""Answers that wait at once at most; beyond that nothing waits, and the answer says only when to come again."""
+"""Most answers that are delayed at the same time; further ones are sent at once, with the time after which to try
+again."""
 
 
 def origin_of(address: str) -> str:

@@ -1,4 +1,4 @@
-"""The audit: who asked for what, and what came of it. One JSON object a line for each request, and one for the end of
+"""The audit: who requested what, and with what result. One JSON object a line for each request, and one for the end of
 each job; ``docs/security.md`` names the members.
 
 The file is opened for appending and read by nobody here. A record is one write, so records of several processes do not

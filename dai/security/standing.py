@@ -1,4 +1,4 @@
-"""What a caller may still do when nothing is sent: for what the service does in their name later on, such as webhooks.
+"""Checks what a caller may still do when the service acts in their name later, such as for webhooks.
 
 Rights are taken away by revoking a token, or in the configuration. A JSON Web Token ends, and nobody says who may have
 another: what it said of groups does not last. The name does, as that of whoever made a job.

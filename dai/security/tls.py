@@ -1,4 +1,4 @@
-"""What a port with TLS shows and asks for."""
+"""The TLS context of a port."""
 
 from __future__ import annotations
 

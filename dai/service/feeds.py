@@ -1,8 +1,8 @@
 """Feeds: blocks that are published once and followed by many.
 
-Producers add blocks, each under a number of its own, so that one that is sent again comes once. A feed numbers them in
-the order in which they came, and keeps the last ones, within its bounds. Nobody waits for a reader: who asks for a
-block that is not kept any more is told how many were lost, and goes on with the first that is left.
+Producers number their blocks, so that a block that is sent again is added once. A feed numbers them in the order in
+which they came, and keeps the last ones, within its bounds. Nobody waits for a reader: who asks for a block that is not
+kept any more is told how many were lost, and goes on with the first that is left.
 
 A feed is in the memory of one process and ends with it, as sessions do.
 """
@@ -38,9 +38,9 @@ from dai.streams.tally import Tally
 PRODUCERS = 1000
 """Of one feed."""
 USUAL_BLOCKS, USUAL_BYTES = 1000, 4 << 20
-"""That a feed keeps, where nobody says."""
+"""Defaults of what a feed keeps."""
 _HEAD_BYTES = 200
-"""What a block needs besides its bytes."""
+"""Bytes of memory that a block needs besides its own bytes."""
 
 
 @dataclass(slots=True)

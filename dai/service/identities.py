@@ -1,4 +1,4 @@
-"""Who owns a session or a job: the process of the service that an id names by its last character."""
+"""Finds the process of the service that owns a session or a job: the id names it by its last character."""
 
 from __future__ import annotations
 

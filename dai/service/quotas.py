@@ -1,4 +1,4 @@
-"""What each caller may have at most: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC),
+"""Quotas of each caller: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC),
 requests that run or wait, sessions and feeds.
 
 Jobs and results are counted in the state database, so by all processes of the service and through restarts. The bytes
@@ -62,7 +62,7 @@ class Quotas:
                 self._new[caller] = self._new.get(caller, 0) + size
 
     def share(self) -> None:
-        """Tells the other processes what this one has sent, and learns what they have."""
+        """Adds the bytes that this process has sent to the shared count, and reads those of the other processes."""
         if not self.counts_bytes:
             return
         with self._lock:

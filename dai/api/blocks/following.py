@@ -1,7 +1,9 @@
-"""Sends a follower the blocks of a feed as they come. A slow reader delays nobody: a block is sent when the reader has
-taken those before. Blocks that the feed no longer keeps by then are lost, and the reader is told how many. If the feed
-drops a block that was sent in part, the connection breaks off; the reader connects again and is told, too. So a reader
-holds no more memory than the buffer of a connection.
+"""Sends a follower the blocks of a feed as they come.
+
+A slow reader delays nobody: a block is sent when the reader has taken those before. Blocks that the feed no longer
+keeps by then are lost, and the reader is told how many. If the feed drops a block that was sent in part, the connection
+breaks off; the reader connects again and is told, too. So a reader holds no more memory than the buffer of a
+connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Messages between the processes of a service: connections with the bytes that were read from them, and short messages.
+
 Each worker has an inbox, a pair of sockets that every process inherits. It outlives the worker: the worker that takes
-its place gets the messages that wait in it."""
+its place gets the messages that wait in it.
+"""
 
 from __future__ import annotations
 

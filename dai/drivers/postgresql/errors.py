@@ -1,4 +1,4 @@
-"""PostgreSQL's refusals, told in ours: the one place where foreign errors of both libraries are translated.
+"""Translates PostgreSQL's errors into ours: the one place where foreign errors of both libraries are translated.
 
 The SQLSTATE decides (PostgreSQL documentation, appendix A). Positions are mapped back to the caller's SQL by whoever
 rewrote it. What says that there is no connection never leaves as it is: it names hosts, ports and users.

@@ -46,12 +46,12 @@ _COPYABLE = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 
 
 class Stale(Exception):
-    """What was kept about a statement is no longer so; nothing was handed over yet."""
+    """The kept description of a statement is out of date; no row was returned yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What is sent: the caller's query, from ``offset`` on, inside the casts that ``shapes`` ask for."""
+    """The SQL that is sent: the caller's query, from ``offset`` on, inside the casts that ``shapes`` need."""
 
     sql: str
     shapes: tuple[Shape, ...]
@@ -261,7 +261,7 @@ def small(
             while more:
                 parts: list[Any] = []
                 rows = size = 0
-                # Registered only while it blocks: nobody calls back while the consumer has its turn.
+                # Registered only while it blocks: no callback comes while the consumer runs.
                 with interruptible(cancellation, interrupt):
                     while rows < batch_rows and size < batch_bytes:
                         chunk = next(chunks, None)

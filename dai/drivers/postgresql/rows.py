@@ -69,7 +69,8 @@ def readable(connection: psycopg.Connection[Any]) -> bool:
 
     libpq does not offer its socket for reading. A version that reads ahead into a buffer of its own, sends keep-alive
     messages, or negotiates another protocol version would break this; the tests of both ways would show it, and
-    ``read_sockets = false`` leaves the rows to ADBC."""
+    ``read_sockets = false`` leaves the rows to ADBC.
+    """
     return not connection.pgconn.ssl_in_use and not connection.pgconn.used_gssapi
 
 
@@ -143,7 +144,7 @@ def copied(
 
 
 class _Failure:
-    """What an error message says, as libpq's result would; but for the position, which is one in the COPY."""
+    """The fields of an error message, as libpq's result has them, except for the position, which counts in the COPY."""
 
     def __init__(self, message: bytes) -> None:
         parts = message.rstrip(b"\0").split(b"\0")

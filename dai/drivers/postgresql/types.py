@@ -1,4 +1,4 @@
-"""PostgreSQL's types: what each becomes in Arrow, and how it travels.
+"""PostgreSQL's types: the Arrow type and the wire form of each.
 
 A column travels in one of the ``NATIVE`` wire forms, which ADBC and the binary format of libpq both give exactly; any
 other type is cast in the database by the projection of ``projected``: numeric to text (the server writes it faster
@@ -171,14 +171,14 @@ def _uncast(shape: Shape, column: Wanted, types: dict[int, TypeInfo]) -> Shape |
 
 
 def array_refused(message: str) -> DataError | None:
-    """The error of a statement that met an array a list cannot carry, told by the database's message."""
+    """The error of a statement with an array that a list cannot carry, recognised by the database's message."""
     if _ARRAY_MARK not in message:
         return None
     return bounds_refused(message.split(_ARRAY_MARK, 1)[1].rstrip('"'))
 
 
 def bounds_refused(bounds: str) -> DataError:
-    """For an array that a list cannot stand for."""
+    """The error for an array that a list cannot carry."""
     return DataError(
         f"The result holds an array with the bounds {bounds}; only arrays of one dimension that begin at 1 "
         "can be returned as lists.",

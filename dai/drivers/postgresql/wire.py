@@ -34,7 +34,7 @@ UNLOCK = (
     b"SELECT pg_catalog.pg_advisory_unlock_all(), "
     b"pg_catalog.setseed(pg_catalog.hashtext(pg_catalog.clock_timestamp()::pg_catalog.text) / 2147483648.0)"
 )
-"""Locks of the session outlive its transactions, and so does the seed of random(): whoever gets the connection next
+"""Locks of the session outlive its transactions, and so does the seed of random(): the next user of the connection
 must not have them."""
 
 CHUNK = 64
@@ -187,7 +187,7 @@ def tidy(connection: Connection, statements: Sequence[bytes]) -> None:
 
 
 def settle(connection: Connection, seconds: float) -> None:
-    """Reads what nobody has read, before the connection is used again. Raises the first failure, and
+    """Reads results that were left unread, before the connection is used again. Raises the first failure, and
     DatabaseUnavailableError where nothing comes for so many seconds."""
     if not connection.unread:
         return

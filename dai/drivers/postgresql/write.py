@@ -1,6 +1,6 @@
-"""What changes a database: transactions, updates, procedures and bulk loads, all by psycopg.
+"""Changes to a database: transactions, updates, procedures and bulk loads, all by psycopg.
 
-A connection that ran somebody's statements is reset before the next one gets it (DISCARD ALL): settings, temporary
+A connection that ran a caller's statements is reset before its next user gets it (DISCARD ALL): settings, temporary
 tables, prepared statements and session locks go with it.
 """
 

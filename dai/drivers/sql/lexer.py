@@ -1,4 +1,4 @@
-"""What can be said about a statement without understanding it: where its words are, and where its text is not code.
+"""Finds the words of a statement, and the parts of its text that are not code, without parsing it.
 
 One lexer for every dialect skips strings, quoted names, comments and dollar quotes. On it stand three questions: what
 is the first keyword, is this one single query, where are the parameter markers. Nothing here decides what a statement
@@ -44,7 +44,7 @@ COMMANDS = frozenset(
     SAVEPOINT SECURITY SELECT SET SHOW SHUTDOWN SIGNAL START STOP SUMMARIZE TABLE TRUNCATE UNINSTALL UNLISTEN UNLOCK
     UNPIVOT UPDATE USE VACUUM VALUES WITH XA""".split()
 )
-"""What statements begin with, in any of our databases; anything else is a syntax error."""
+"""The words with which statements begin, in any of our databases; any other is a syntax error."""
 
 _VERBS = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})

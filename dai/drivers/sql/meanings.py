@@ -1,4 +1,5 @@
-"""What the columns of a database mean: their comments there, and units and kinds as somebody else says them.
+"""The meanings of a database's columns: their comments, and units and quantities from the configuration and from
+registries.
 
 A result's column that is a column of a table, unchanged (``origins``), means the same: its field's metadata say so.
 That is known before the query runs; neither batches nor rows are touched. What a table means is asked once, and again
@@ -25,10 +26,10 @@ CURRENT_SECONDS = 60.0
 AGAIN_SECONDS = 10.0
 """After a database that did not say it."""
 PATIENCE = 2.0
-"""Seconds that a query waits for what its tables mean."""
+"""Seconds that a query waits for the meanings of its tables."""
 MOST_TABLES = 10_000
 Meant = Callable[[pa.Schema], pa.Schema]
-"""The schema of a result with what its columns mean."""
+"""The schema of a result with the meanings of its columns."""
 
 
 def meaning(column: Column) -> Meaning:
@@ -51,7 +52,7 @@ class _Table(NamedTuple):
 
 
 class Described(Protocol):
-    """What is asked of a driver."""
+    """The part of a driver that is used here."""
 
     syntax: Syntax
 
@@ -86,7 +87,7 @@ class Meanings:
                 self._known.clear()
 
     def on(self, tables: tuple[TableInfo, ...]) -> tuple[TableInfo, ...]:
-        """The tables with what is said about their columns."""
+        """The tables with the meanings of their columns."""
         if not self.configured and not self._annotated:
             return tables
         return tuple(replace(each, columns=tuple(self._said(each))) for each in tables)
@@ -102,7 +103,7 @@ class Meanings:
             yield replace(column, unit=said.unit, ucd=said.ucd, quantity=said.quantity, comment=comment)
 
     def of(self, sql: str, hidden: Collection[str] = ()) -> Meant | None:
-        """What the columns of a query's result mean; None: nothing that is known. ``hidden``: names of tables that
+        """The meanings of the columns of a query's result; None: nothing is known. ``hidden``: names of tables that
         the query does not see. Asks the database for tables that it was not asked for."""
         if not (self._driver.comments or self.configured or self._annotated):
             return None
@@ -179,7 +180,7 @@ _Tables = Sequence[tuple[Named | None, _Table | None]]
 
 
 def _meanings_of(items: Sequence[Words], tables: _Tables, names: Sequence[str]) -> list[Meaning | None] | None:
-    """What each of the columns means; None where nobody knows which is which."""
+    """The meaning of each column; None if it is not known which is which."""
     meanings: list[Meaning | None] = []
     for item in items:
         if not item:

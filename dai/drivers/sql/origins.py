@@ -1,4 +1,4 @@
-"""Which columns of a query's result are columns of tables, unchanged: told from its text where that is plain.
+"""Finds the columns of a query's result that are unchanged columns of tables, from the query's text if it is simple.
 
 It understands one SELECT over named tables: ``SELECT g.flux AS f, * FROM sky.galaxies g JOIN fields USING (id) …``. Of
 whatever else stands there (expressions, functions, subqueries in FROM) it says nothing, and of set operations, WITH and
@@ -17,7 +17,7 @@ from dai.drivers.sql.lexer import Token, tokens
 from dai.drivers.sql.syntax import Syntax
 
 MOST_CHARACTERS = 20_000
-"""Of longer statements nothing is said."""
+"""Longer statements are not analysed."""
 _MODIFIERS = frozenset({"ALL", "DISTINCT"})
 _END_OF_FROM = frozenset("WHERE GROUP HAVING ORDER LIMIT OFFSET FETCH WINDOW FOR QUALIFY".split())
 _WHOLES = frozenset("UNION INTERSECT EXCEPT MINUS INTO SAMPLE TABLESAMPLE PIVOT UNPIVOT START CONNECT".split())

@@ -20,7 +20,7 @@ from dai.plugins import nearest
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 MOST_VALUES = 65_535
-"""Of one statement: what PostgreSQL takes."""
+"""Most values of one statement: PostgreSQL's limit."""
 _OPERAND_ENDS = frozenset({"word", "name", "string", "number"})
 _GIVE_ONE = (
     'Give it one: query(…, {0}=…) in Python, -p {0}=… on the command line, <sqlParameter name="{0}"> in a document.'
@@ -87,7 +87,7 @@ def placed(sql: str, parameters: Parameters, syntax: Syntax) -> Placed:
 
 
 def names_in(sql: str, syntax: Syntax) -> list[str]:
-    """What looks like parameters by name."""
+    """Names that look like parameters."""
     code = [each for each in tokens(sql, syntax) if each.kind != "comment"]
     return [sql[code[place].start : code[place + 1].end] for place in _names(sql, code)]
 

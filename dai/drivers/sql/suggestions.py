@@ -1,4 +1,4 @@
-"""What a misspelt name probably meant."""
+"""Hints for misspelt names and other mistakes in SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ELSEWHERE = frozenset(
 _OPERANDS = frozenset(
     {"SELECT", "DISTINCT", "WHERE", "BY", "ON", "AND", "OR", "NOT", "SET", ",", "(", ".", "=", "<", ">", "+"}
 )
-"""What a column may stand behind."""
+"""The words after which a column may follow."""
 _PERCENT = re.compile(r"%s\b|%\(\w+\)s\b|\{\w+\}")
 """How other drivers write parameters."""
 _TYPED = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00a0]")

@@ -1,4 +1,4 @@
-"""What a driver says of its database's SQL: how statements are lexed, how names are quoted, what types are called.
+"""The syntax of a database's SQL: how statements are lexed, how names are quoted, the names of types.
 
 Each driver has one ``Syntax``, in the module ``syntax`` of its package; ``STANDARD`` is for any other database.
 """

@@ -1,4 +1,4 @@
-"""What SQLite's own schema tables say about tables and views."""
+"""Tables and views from SQLite's own schema tables."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
 
 
 def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
-    """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Without views that nobody can ask: of
-    tables that are gone, with functions that are not here or not allowed."""
+    """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Leaves out views that cannot be queried:
+    their tables are gone, or their functions are missing or not allowed."""
     found = []
     for name, kind in run(f"{_NAMES} ORDER BY name"):
         if like(pattern, name) or like(pattern, f"main.{name}"):

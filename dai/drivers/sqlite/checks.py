@@ -1,5 +1,5 @@
-"""What SQLite takes and a person hardly means: a name in double quotes that nothing has, which SQLite reads as a text,
-and the order of numbers and a text, which is that of their storage classes."""
+"""Refuses SQL that SQLite accepts but users hardly mean: a name in double quotes that does not exist, which SQLite
+reads as a text, and comparing numbers with a text, which SQLite orders by their storage classes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _TEMPORARY = {
     sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
     sqlite3.SQLITE_CREATE_TEMP_VIEW,
 }
-"""What stays on the connection alone."""
+"""Statements whose effects stay on the connection alone."""
 _READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 """What table-valued functions like ``pragma_table_info('t')`` come down to."""
 _FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}

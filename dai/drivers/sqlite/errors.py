@@ -29,7 +29,7 @@ _INSTEAD = {
     "greatest": "max(a, b)",
     "least": "min(a, b)",
 }
-"""What does the same as functions of other products."""
+"""Functions of other products, and what does the same here."""
 _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
 
 
@@ -88,7 +88,8 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 
 def locked() -> DatabaseUnavailableError:
-    """No BusyError: who gets it has waited, and is not to wait so long again by itself."""
+    """The error of a locked file. It is not a BusyError, so that a client that has waited once does not retry by
+    itself."""
     return DatabaseUnavailableError(
         "Another program or request has locked the SQLite file.",
         hint="Try again when it has finished. In WAL mode (PRAGMA journal_mode = WAL) readers do not wait for writers.",

@@ -80,7 +80,7 @@ def has_text_affinity(declared: str) -> bool:
 
 
 def type_name(declared: str, type: pa.DataType) -> str:
-    """What ``dai.type`` says: the declared type's name, or that of the storage class where none was declared."""
+    """The value of ``dai.type``: the declared type's name, or that of the storage class if none was declared."""
     name = declared.split("(")[0].strip().lower().removesuffix("_text")
     return name or _STORED.get(type, "text")
 

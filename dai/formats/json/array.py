@@ -42,7 +42,7 @@ class JsonArray:
             first = True
 
             def texts(batch: pa.RecordBatch) -> pa.Array:
-                """A row begins with what stands before it: nothing, or the comma behind the row before."""
+                """Each row begins with its separator: nothing, or the comma after the row before."""
                 nonlocal first
                 text = row_text(batch, keys, "")
                 if not first or not len(text):

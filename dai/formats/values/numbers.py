@@ -1,4 +1,4 @@
-"""What becomes of decimal numbers, where a caller says it: ``numeric="double" | "decimal" | "text"``."""
+"""Converts decimal numbers to the type that a caller chooses: ``numeric="double" | "decimal" | "text"``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow columns as text and back, lossless, by kernels: what WebRowSet, CSV and JSON lines share.
+"""Converts Arrow columns to text and back, without loss, by kernels: shared by WebRowSet, CSV and JSON lines.
 
 ===========================  ==========================================================================================
 boolean                      ``true``, ``false``
@@ -45,14 +45,14 @@ def is_numeric_text(field: pa.Field) -> bool:
 
 
 def innermost(type_: pa.DataType) -> pa.DataType:
-    """What lists, and lists of lists, are of."""
+    """The type of the elements of lists, and of lists of lists."""
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_ = type_.value_type
     return type_
 
 
 def source_type(field: pa.Field) -> str:
-    """What the source calls the type, or that of the elements, without its parameters: ``numeric`` of ``numeric[]``."""
+    """The source's name of the type, or of the elements' type, without parameters: ``numeric`` of ``numeric[]``."""
     name = (field.metadata or {}).get(TYPE_NAME, b"").decode(errors="replace").lower()
     return re.split(r"[(\[]", name, maxsplit=1)[0].lstrip("_")
 

@@ -52,7 +52,7 @@ _CHILDREN: dict[str, frozenset[str]] = {
     **dict.fromkeys(_ROWS, _VALUES),
     **dict.fromkeys(_VALUES, frozenset({"null", "emptyString"})),
 }
-"""What may stand in what; what is not here may hold anything, though not too deep (properties)."""
+"""Which elements may be in which; elements that are not listed may have any content, but not too deep (properties)."""
 _DEPTH = 8
 
 
@@ -81,7 +81,7 @@ class Reader:
         return self._events.columns
 
     def skip(self, rows: int) -> None:
-        """So many rows were read by somebody else."""
+        """Skips so many rows, which another decoder has read."""
         self._events.row_number += rows
         self._events.taken += rows
 

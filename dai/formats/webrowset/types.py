@@ -1,4 +1,4 @@
-"""Arrow types and java.sql.Types: what a column-definition says of a column, and what a column-definition means.
+"""Arrow types and java.sql.Types: writes the column-definition of a column, and reads it.
 
 The table is in ARCHITECTURE.md. A column-definition mostly says enough to restore the Arrow type: ``column-type`` and
 the source's own ``column-type-name``. Where it does not (lists, a name that means several things, metadata of our own),
@@ -55,7 +55,7 @@ _READ: dict[int, pa.DataType] = {
     -2: pa.binary(), VARBINARY: pa.binary(), -4: pa.binary(), 2004: pa.binary(),
     DATE: pa.date32(), TIME: pa.time64("us"), TIMESTAMP: pa.timestamp("us"), 0: pa.null(),
 }  # fmt: skip
-"""What java.sql.Types mean; those that are missing are text."""
+"""The Arrow types of java.sql.Types; types that are missing are text."""
 _READ_UNSIGNED: dict[str, pa.DataType] = {
     "tinyint": pa.uint8(), "smallint": pa.uint16(), "mediumint": pa.uint32(), "int": pa.uint32(),
     "integer": pa.uint32(), "bigint": pa.uint64(),
@@ -73,7 +73,7 @@ _READ_VARCHAR: dict[str, pa.DataType] = {
     "interval day to second": pa.duration("us"),
     "null": pa.null(),
 }
-"""What text is that has such a type name and column-type VARCHAR."""
+"""The Arrow types of columns with this type name and the column-type VARCHAR."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How deliveries speak to other machines: one module for each protocol, under the same policy.
+"""Deliveries to and from other machines: one module for each protocol, under the same policy.
 
 ``addresses`` says which addresses the operator allows, and where a host leads. ``calls`` holds connections that a
 cancellation or a time limit cuts. ``protocols`` lists the protocols of URLs: each has ``put`` (sends blocks as they

@@ -1,4 +1,4 @@
-"""Which addresses the operator allows.
+"""Checks the addresses that the operator allows.
 
 An address is allowed if it begins like one of ``[delivery] urls``: the same scheme, host and port, and below its path.
 The host must not lead to a private address unless ``private`` says so; the address that was looked at is the one that

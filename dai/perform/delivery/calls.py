@@ -19,11 +19,11 @@ from dai.streams.stream import ByteStream
 
 BLOCK_BYTES = 1 << 18
 RETRIES = 3
-"""How often in a row a transfer goes on where it broke off, without a byte in between."""
+"""Most attempts to resume a transfer that broke off, without a byte in between."""
 PAUSE_SECONDS = 0.1
 """Before the first of them; each further pause is twice as long."""
 REPLIES_BYTES = 1 << 20
-"""What a server may say over one connection, besides data."""
+"""Most bytes that a server may send over one connection besides data."""
 _MEDIA_TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *; *[\w-]+=([\w.+:/-]+|"[ !#-\[\]-~]*"))*', re.ASCII)
 
 
@@ -52,7 +52,7 @@ def tls(config: DeliveryConfig, account: AccountConfig | None = None) -> ssl.SSL
 
 
 class Blocks:
-    """The bytes that are sent; closing them stops what is behind them."""
+    """The bytes that are sent; closing them stops their source."""
 
     def __init__(self, source: ByteStream) -> None:
         self._source, self.close = source, source.close

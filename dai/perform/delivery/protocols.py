@@ -27,7 +27,7 @@ PROTOCOLS = Table(
 
 
 class Carrier(Protocol):
-    """What a protocol does. DaiError says what went wrong; a cancellation ends both at once."""
+    """The operations of a protocol. They raise a DaiError; a cancellation ends both at once."""
 
     def put(
         self,

@@ -103,7 +103,7 @@ class RemoteStream:
         return []
 
     def _described(self) -> dict[str, Any]:
-        """What the other service says of the session."""
+        """The other service's description of the session."""
         if self._said is None:
             _, _, content = self._ask("GET", self._session.path)
             self._said = {}
@@ -201,7 +201,7 @@ class RemoteStream:
         return response.status, response.headers, content
 
     def _refused(self, status: int, content: bytes) -> DaiError:
-        """What the other service says, as an error of the same kind."""
+        """The other service's error as an error of the same class."""
         problem: dict[str, Any] = {}
         with suppress(ValueError, TypeError, RecursionError):
             problem = dict(json.loads(content))

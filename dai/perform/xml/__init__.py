@@ -1,4 +1,4 @@
-"""What reads XML of users: expressions and stored documents, in a process of its own.
+"""Reads XML from users, expressions and stored documents, in a process of its own.
 
 An expression is a program: it may run for ever and make a large result of a small document, and neither libxml2 nor
 Saxon can be stopped from another thread. So ``worker`` runs one in a process with bounds on memory and time, which

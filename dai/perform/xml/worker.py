@@ -33,7 +33,7 @@ _MESSAGE = 2_000
 
 
 class RefusedError(Exception):
-    """What a document or an expression does is refused; the message is for people."""
+    """A document or an expression is refused; the message is for users."""
 
 
 class Language(Protocol):

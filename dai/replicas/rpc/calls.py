@@ -1,4 +1,4 @@
-"""What every method needs: the catalog and the index, where it runs, its arguments and its results as texts."""
+"""Common to all methods: the catalog and the index, where a method runs, its arguments and its results as texts."""
 
 from __future__ import annotations
 

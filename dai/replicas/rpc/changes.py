@@ -1,4 +1,4 @@
-"""The methods that change the catalog: what they take, and what they say of each item."""
+"""The methods that change the catalog: their arguments, and their result for each item."""
 
 from __future__ import annotations
 

@@ -33,16 +33,16 @@ _METHODS = {name.encode(): method for name, method in METHODS.items()}
 Request = tuple[str, Method, list[str], list[list[str]]]
 """Name of the method, the method, its arguments."""
 Noted = Callable[[str, str, int], None]
-"""Is told of each request: its method, the address that it came from, the code of its answer."""
+"""Called for each request with its method, the address that it came from, and the code of its answer."""
 
 
 RIGHTS = ("lrc_read", "lrc_update", "rli_read", "rli_update", "stats", "admin", "all")
 
 
 class Rules:
-    """Who may do what: lines ``REGEX: right …``, of which the first decides whose expression (RE2) matches the whole
-    name of the caller. A caller of this protocol has no name; ``open_to_all``: everybody may everything where there are
-    no lines. ConfigurationError for a line that cannot be read."""
+    """The rights of callers: lines ``REGEX: right …``, of which the first decides whose expression (RE2) matches the
+    whole name of the caller. A caller of this protocol has no name; ``open_to_all``: everybody may everything where
+    there are no lines. ConfigurationError for a line that cannot be read."""
 
     def __init__(self, lines: Sequence[str], open_to_all: bool) -> None:
         self._rules: list[tuple[Any, frozenset[str]]] = []
@@ -90,7 +90,7 @@ class Server:
         self.port = int(self._listening.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        """What is being written is committed all the same; its callers are not told."""
+        """Changes that are being written are committed; their callers get no answer."""
         if self._listening is not None:
             self._listening.close()
         for each in list(self._connected):

@@ -1,4 +1,4 @@
-"""Who asks: each method of METHODS looks at the head of a request and says whose it is.
+"""Identifies callers: each method of METHODS reads the head of a request and says who sent it.
 
 A new method is a module here and a line in METHODS (or an entry point ``dai.identity``). It is made from the
 configuration, from where tokens are looked up and from what was seen. It has one coroutine, ``caller``: None where the
@@ -36,7 +36,7 @@ METHODS = Table(
 )
 METRICS = "/metrics"
 OPEN = frozenset({"/", "/health", "/health/live", "/health/ready"})
-"""What asks nobody who they are: those who watch over the process, and what says what this is."""
+"""Paths that need no identification: those for monitoring the process, and those that say what the service is."""
 _BEARERS = frozenset({"token", "jwt"})
 """Methods whose credentials are a bearer token."""
 MOST_NAME = 200
@@ -45,9 +45,9 @@ BEARER = "Send a token: Authorization: Bearer …. In Python: dai.connect(…, t
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, by which method; nobody in particular where ``name`` is empty. ``resources`` are those that may be
-    asked (none: all). An administrator sees what belongs to others. ``groups``: what policies may name in its place.
-    ``bearer``: the token that the caller sent, for federations that pass it on."""
+    """A caller and the method that identified it; an empty ``name`` is an anonymous caller. ``resources``: those that
+    the caller may use (none: all). An administrator sees what belongs to others. ``groups``: what policies may name in
+    its place. ``bearer``: the token that the caller sent, for federations that pass it on."""
 
     name: str = ""
     method: str = "none"
@@ -153,7 +153,8 @@ class Identification:
         return bool(self._methods)
 
     async def caller(self, head: Head) -> Caller:
-        """UnauthenticatedError for nobody who is known, later the more often that came from the same address."""
+        """The caller. UnauthenticatedError for an unknown one, delayed the longer the more of them came from the same
+        address."""
         try:
             for method in self._methods:
                 if (caller := await method.caller(head)) is not None:

@@ -34,14 +34,14 @@ PAUSE = 10.0
 """Seconds between two attempts to read the keys."""
 FRESH = 3600.0
 SECONDS, BYTES = 5.0, 1 << 20
-"""What one answer of the issuer may take."""
+"""Most seconds and bytes of one answer of the issuer."""
 MOST_KEPT, MOST_KEYS = 10_000, 100
 _MOST_CHARACTERS = 16_384
 _LEAST_RSA_BITS = 2048
 _SCHEME = b"bearer "
 _DISCOVERY = "/.well-known/openid-configuration"
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""What a library of JSON, base64 and keys raises for what others wrote."""
+"""Exceptions that libraries of JSON, base64 and keys raise for bad input."""
 Keys = Mapping[tuple[str | None, str], jwt.PyJWK]
 """By key id and algorithm."""
 

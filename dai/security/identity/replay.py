@@ -1,4 +1,4 @@
-"""What was seen lately: each signature counts once, for a while, whichever worker meets it.
+"""Remembers recent signatures, so that each counts once for a while, in all workers together.
 
 A table of fixed size in memory that the workers share: buckets of entries, of which each has the first bytes of a hash
 and when it may be forgotten. Where a bucket is full of what may not be forgotten yet, a request is refused rather than

@@ -1,5 +1,5 @@
-"""What the methods share that verify XML Signature: the keys by which documents may be signed, and the parts of a
-signature, each in the one form that counts. ``check`` and what uses it raise ValueError for any other."""
+"""Common to the methods that verify XML Signature: the keys that may sign documents, and the parts of a signature, each
+in the only accepted form. ``check`` and its users raise ValueError for any other form."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _RSA = frozenset(
 _ECDSA = frozenset(getattr(SignatureMethod, f"ECDSA_SHA{bits}") for bits in (256, 384, 512))
 DIGESTS = frozenset({DigestAlgorithm.SHA256, DigestAlgorithm.SHA384, DigestAlgorithm.SHA512})
 MOST_PREFIXES, MOST_COMPARISONS = 32, 10**8
-"""What lists of prefixes may cost: each is looked for among all declarations, at each element."""
+"""Limit of lists of prefixes: each is looked up among all declarations, at each element."""
 UNREADABLE = (
     SignXMLException, InvalidSignature, etree.LxmlError, ValueError, TypeError, KeyError, AttributeError,
     NotImplementedError, RecursionError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion,
 )  # fmt: skip
-"""What libraries of XML, base64 and keys raise for what others wrote."""
+"""Exceptions that libraries of XML, base64 and keys raise for bad input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Keys:
 
 
 class SignedMessages:
-    """What a method of signed messages knows: the keys, and when a signature counts."""
+    """The common state of the methods for signed messages: the keys, and the time in which a signature counts."""
 
     name: ClassVar[str]
     """In ``identity.methods``."""
@@ -93,7 +93,7 @@ def parsed(message: bytes) -> tuple[etree._Element, list[etree._Element]]:
 
 
 def verified(message: bytes, key: Key, location: str, references: int) -> list[VerifyResult]:
-    """What the library has verified with the key: one result for each reference, in order."""
+    """The content that the library has verified with the key: one result for each reference, in order."""
     expected = SignatureConfiguration(
         location=location, expect_references=references, signature_methods=key.methods, digest_algorithms=DIGESTS
     )

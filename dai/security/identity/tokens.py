@@ -33,7 +33,7 @@ def new(
     administrator: bool = False,
     groups: tuple[str, ...] = (),
 ) -> tuple[str, StoredToken]:
-    """The token, which is told once, and what is kept of it."""
+    """A new token, which is shown once, and the record of it that is stored."""
     id = secrets.token_hex(8)
     token = f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
     now = time.time()

@@ -1,4 +1,4 @@
-"""Contexts and documents of one service: what is put, read, renewed, replaced and ended."""
+"""Stores the contexts and documents of one service."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dai.service.contexts.memory import Memory, Stored
 from dai.service.store import Store
 
 USUAL_SECONDS = 3600.0
-"""Of a lease, where nobody says how long."""
+"""Default seconds of a lease."""
 COUNTED_SECONDS = 1.0
-"""What other processes have written counts against limits after so long."""
+"""Seconds until data that other processes wrote count against limits."""
 MOST_PARENTS = 16
 MOST_ABOVE = 100
 """Contexts above one, its parents' parents included: a lease prolongs all of them, while nobody else can write."""
@@ -63,8 +63,8 @@ _HEAD = tuple(each for each in _contexts.c if each.name != "content")
 
 
 class Contexts:
-    """Thread-safe. What changes something gives a Future, which is done when it is on the disk; what reads may wait for
-    the database. ``check`` raises where the contexts of an owner would have so many bytes.
+    """Thread-safe. Changes return a Future, which is done when the change is on the disk; reads may wait for the
+    database. ``check`` raises where the contexts of an owner would have so many bytes.
 
     Raises NotFoundError for what is not there any more or is not the caller's, TooLargeError, DatabaseUnavailableError.
     """

@@ -1,4 +1,4 @@
-"""What was read last, up to a number of bytes: the least recently used goes first."""
+"""A cache of the entries that were read last, up to a number of bytes: the least recently used goes first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 KEPT_SECONDS = 5.0
-"""What another process has changed is seen after so long."""
+"""Seconds after which changes by other processes are seen."""
 _OVERHEAD = 500
 """Bytes that one takes besides its content, about."""
 

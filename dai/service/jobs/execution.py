@@ -1,4 +1,4 @@
-"""Carries out one job: runs its document, keeps the results in files, and says in the store how it ended."""
+"""Runs one job: its document runs, its results go into files, and the store records how it ended."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def handed_on(job: str, resource: str, request: Span | None) -> Span | None:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the work of jobs needs. ``begun`` is called when the document of a job is about to run."""
+    """Runs jobs. ``begun`` is called when the document of a job is about to run."""
 
     store: Store
     results: Results

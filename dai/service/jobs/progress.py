@@ -1,4 +1,4 @@
-"""What a job shows of itself: its first statement and the progress of its activities."""
+"""The progress of a job for display: its first statement and the progress of its activities."""
 
 from __future__ import annotations
 

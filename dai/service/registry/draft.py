@@ -1,4 +1,4 @@
-"""What a transaction changes, seen as if it had: the mirror with the changes that are not written yet."""
+"""The mirror as a transaction sees it: with its changes that are not written yet."""
 
 from __future__ import annotations
 

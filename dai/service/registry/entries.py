@@ -1,6 +1,6 @@
-"""What is published: entries, of which kinds, and what belongs to each.
+"""Entries of the registry: their kinds, and the data of each.
 
-Keys are IRIs: an entry is by the same name in the registry and in RDF. Who publishes chooses them, or leaves it to the
+Keys are IRIs: an entry has the same name in the registry and in RDF. The publisher chooses the key, or leaves it to the
 registry (``urn:uuid:``).
 """
 
@@ -37,7 +37,7 @@ KINDS: Mapping[str, frozenset[str | None]] = {
         "assertion": "business",
     }.items()
 }
-"""What may stand below what; ``-``: nothing."""
+"""The kinds below which each kind may be; ``-``: none."""
 METADATA = "metadata"
 """A statement about another entry, whoever owns that. It is an entry as well, and may stand below any other."""
 EVERYBODY = ("*", "anonymous")
@@ -80,7 +80,7 @@ _RESERVED = (
     "http://purl.org/dc/terms/",
 )
 SAID = frozenset({"about", "category", "identifier", "implements", "owner", "taxonomy"})
-"""Words of the vocabulary by which the registry says something itself. No property may say the same."""
+"""Words of the vocabulary that the registry itself uses. No property may have such a name."""
 Text = tuple[str, str]
 """With its language, as ``en``; empty: none is said."""
 Audience = frozenset[tuple[str, tuple[str, ...]]]

@@ -1,4 +1,4 @@
-"""What fits a text, the best first, with the reasons.
+"""Finds the entries that fit a text, the best first, with the reasons.
 
 A word that few entries have weighs more than one that many have (inverse document frequency), and a name more than a
 description. What is found in a column counts for its table, and what metadata says for what it is about: people look

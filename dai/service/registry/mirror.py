@@ -1,4 +1,5 @@
-"""All entries in memory, with what they are found by. One thread changes it at a time; whoever reads holds its lock."""
+"""All entries in memory, with the terms by which they are found. One thread changes it at a time; readers hold its
+lock."""
 
 from __future__ import annotations
 

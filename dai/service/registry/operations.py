@@ -1,4 +1,4 @@
-"""What changes a registry: functions over a draft, for a caller. Each raises, and then changes nothing, or is done."""
+"""Changes to a registry: functions over a draft, for a caller. Each either succeeds, or raises and changes nothing."""
 
 from __future__ import annotations
 

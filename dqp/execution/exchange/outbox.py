@@ -1,7 +1,8 @@
-"""The buffer between a producing fragment and its consumers: bounded; it spills rather than deadlocks. Why an
-``Outbox`` may have to spill: fragments wait for each other, a producer for room and a reader for tuples. Such waits can
-only close into a ring through a producer with several readers (in a ring of an acyclic plan one fragment feeds both
-ways round), where one reader wants what is behind another one's unread tuples. So
+"""The buffer between a producing fragment and its consumers: bounded; it spills rather than deadlocks.
+
+Why an ``Outbox`` may have to spill: fragments wait for each other, a producer for room and a reader for tuples. Such
+waits can only close into a ring through a producer with several readers (in a ring of an acyclic plan one fragment
+feeds both ways round), where one reader wants what is behind another one's unread tuples. So
 
 1. an outbox with a single reader never spills: full, it holds its producer, and so a slow client slows the database;
 2. an outbox with several readers, full, holds its producer while all readers that have something to read take it;

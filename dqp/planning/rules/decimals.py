@@ -1,6 +1,8 @@
-"""Finds IN of a subquery or of a list (``IN […]``) that is not the same as ``=``. If no DECIMAL type holds all digits
-of both of two decimals, ``=`` in DuckDB keeps all digits after the point, and IN keeps all digits before it: ``0.001 IN
-(SELECT 0::DECIMAL(38, 2))``."""
+"""Finds IN of a subquery or of a list (``IN […]``) that is not the same as ``=``.
+
+If no DECIMAL type holds all digits of both of two decimals, ``=`` in DuckDB keeps all digits after the point, and IN
+keeps all digits before it: ``0.001 IN (SELECT 0::DECIMAL(38, 2))``.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Computes aggregates over one table with different filters in one pass over it. Each of them has one row, so their
-cross join is one aggregate over the rows that any of them needs, in which each has its own FILTER."""
+"""Computes aggregates over one table with different filters in one pass over it.
+
+Each of them has one row, so their cross join is one aggregate over the rows that any of them needs, in which each has
+its own FILTER.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request keeps: data that wait for their readers, and properties of the resource."""
+"""Activities that keep data: for later readers of the request, and as properties of the resource."""
 
 from __future__ import annotations
 

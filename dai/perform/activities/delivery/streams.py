@@ -1,4 +1,4 @@
-"""The session's ends: what a client or another service pulls from and pushes into."""
+"""The streams of a session, which a client or another service pulls from and pushes into."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dai.perform.delivery.streams import RemoteStream
 from dai.streams.stream import Block, ByteStream, Encoded
 
 PIECE_BYTES = 1 << 20
-"""What is delivered in full leaves in pieces of about this size."""
+"""Data that are delivered in full are sent in pieces of about this size."""
 MOST_BLOCKS = 1000
 
 
@@ -42,7 +42,8 @@ class ToGDT(Element):
     """The URL of the session, ``http://host:port/sessions/ID``; ``streamId``: the name of its inputStream.
 
     ``mode``: ``block`` delivers block by block, ``full`` all of it in pieces of the service's choice. ``resourceName``
-    is taken for the sake of old documents: a session belongs to no resource."""
+    is taken for the sake of old documents: a session belongs to no resource.
+    """
 
     stream: str = attribute("streamId")
     resource: str | None = attribute("resourceName", default=None)
@@ -88,7 +89,8 @@ class FromGDT(Element):
     """The URL of the session, ``http://host:port/sessions/ID``; ``streamId``: the name of its outputStream.
 
     ``numberOfBlocks``: how many a request asks for. ``mode`` and ``resourceName`` are taken for the sake of old
-    documents."""
+    documents.
+    """
 
     stream: str = attribute("streamId")
     blocks: int = attribute("numberOfBlocks", default=1)

@@ -1,4 +1,4 @@
-"""Where a file is changed: the spans that ``locate`` of fileWritingActivity names.
+"""Finds the places at which a file is changed: the spans that ``locate`` of fileWritingActivity names.
 
 A span is a pair of offsets in bytes, from 0. Regular expressions are those of RE2, whose time is linear in the text.
 """

@@ -19,7 +19,7 @@ from dai.perform.activity import Activity, Context, Element, Output, attribute, 
 from dai.streams.stream import Block, ByteStream
 
 NAMESPACE = "http://ogsadai.org.uk/namespaces/2003/07/gds/schema"
-"""Of the schema documents; ``schemas/database-schema.xsd`` describes them."""
+"""The namespace of the schema documents; ``schemas/database-schema.xsd`` describes them."""
 
 _TYPE = re.compile(r"[A-Za-z]\w*( [A-Za-z]\w*){0,4}( ?\( ?\d+( ?, ?\d+)? ?\))?( [A-Za-z ]+)?(\[\])?", re.ASCII)
 

@@ -48,7 +48,7 @@ Mode = Literal["compress", "decompress"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Compression(Activity, ABC):
-    """What compressions of one stream have in common."""
+    """The common part of compressions of one stream."""
 
     tabular: ClassVar[Literal["no"]] = "no"
     role: ClassVar[str | None] = ANY

@@ -1,1 +1,2 @@
-"""Activities over tuples on their way: projections, joins, sorts, copies. ``expressions`` has what they compute."""
+"""Activities over streams of tuples: projections, joins, sorts, copies. ``expressions`` checks the expressions that
+they compute."""

@@ -1,4 +1,5 @@
-"""The faces for metadata and for WSDL documents over SOAP 1.1: what third parties say about what UDDI and WSDLs have.
+"""The interfaces for metadata and for WSDL documents over SOAP 1.1: metadata of third parties about entries of UDDI and
+WSDLs.
 
 ``types`` declares the elements (``uddi.elements``), ``references`` says what is meant by which entry, ``statements``
 has the operations on metadata, ``interfaces`` those on WSDL documents, which ``documents`` reads; ``service`` takes a

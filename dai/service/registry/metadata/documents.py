@@ -1,4 +1,4 @@
-"""What a WSDL 1.1 document says: operations of port types, and parts of messages. Each is an entry under the name that
+"""Reads WSDL 1.1 documents: operations of port types, and parts of messages. Each is an entry under the name that
 WSDL 1.1 Element Identifiers (W3C, 2007) gives it, so that a reference by names leads to it at once."""
 
 from __future__ import annotations
