@@ -6,6 +6,8 @@ keeps all digits before it: ``0.001 IN (SELECT 0::DECIMAL(38, 2))``.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Nested, Operator, Project, SetOperation, column
@@ -48,14 +50,17 @@ def as_in(node: exp.Expression, context: Context) -> exp.Expression | None:
     known = context.type_of(bare(operand))
     if not isinstance(listed, exp.Array) or not items or known is None or not is_exact(own := parsed(known)):
         return None
+    types = [own]
     for each in items:
-        number_type = _number(each, context)
         if isinstance(each, exp.Null):
             continue
+        number_type = _number(each, context)
         if number_type is None or not is_exact(number_type):
             return None
-        both = compared(own, number_type)
-        if is_decimal(both) and not (is_within(own, both) and is_within(number_type, both)):
+        types.append(number_type)
+    if any(map(is_decimal, types)):
+        all_of_them = reduce(compared, types)  # a list has one type
+        if not all(is_within(each, all_of_them) for each in types):
             return None
     membership = exp.In(this=operand, expressions=items)
     return exp.Not(this=membership) if is_not else membership
