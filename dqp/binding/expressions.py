@@ -260,7 +260,7 @@ class Expressions:
     def _between(self, node: exp.Expression) -> exp.Expression:
         low, high = node.args["low"], node.args["high"]
         this = self.bind(node.this)
-        if node.args.get("symmetric") or isinstance(this, Nested) or this.find(Nested) or _mixed(low, high):
+        if node.args.get("symmetric") or isinstance(this, Nested) or this.find(Nested) or _mixed(node.this, low, high):
             return exp.Between(
                 this=_operand(this), low=self.bind(low), high=self.bind(high), symmetric=node.args.get("symmetric")
             )
@@ -424,10 +424,11 @@ def _is_decimal(node: exp.Expression) -> bool:
     return not node.is_string and "." in node.this
 
 
-def _mixed(low: exp.Expression, high: exp.Expression) -> bool:
-    """Whether one bound is text and the other a number: BETWEEN compares all three in one type."""
-    kinds = {each.is_string for each in (low, high) if isinstance(each, exp.Literal)}
-    return len(kinds) == 2
+def _mixed(this: exp.Expression, low: exp.Expression, high: exp.Expression) -> bool:
+    """Whether one bound is a text and the other is not, or may not be: BETWEEN compares all three in one type, and a
+    text may be another value of that than of the type of a comparison."""
+    texts = {each.unnest().is_string for each in (low, high)}
+    return len(texts) == 2 or this.unnest().is_string
 
 
 _METHODS: dict[type[exp.Expression], Callable[[Expressions, exp.Expression], exp.Expression]] = {

@@ -90,6 +90,8 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
         return None
     if (membership := as_in(node, context)) is not None:
         return membership
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        return _both(node, context)
     if isinstance(node, COMPARISONS):
         return _comparison(node, context)
     if isinstance(node, exp.In) and node.expressions:
@@ -101,6 +103,20 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
     if isinstance(node, exp.Like | exp.ILike) and node.args.get("negate"):
         return exp.Not(this=type(node)(this=node.this, expression=node.expression))
     return None
+
+
+def _both(node: exp.Between, context: Context) -> exp.Expression | None:
+    """BETWEEN of values of one type and texts as two comparisons, of which each has that type."""
+    this, low, high = bare(node.this), bare(node.args["low"]), bare(node.args["high"])
+    types = {context.type_of(each) for each in (this, low, high) if not each.is_string}
+    if not isinstance(this, exp.Column | exp.Literal) or len(types) != 1 or None in types:
+        return None
+    return exp.Paren(
+        this=exp.And(
+            this=_comparison(exp.GTE(this=this, expression=low), context),
+            expression=_comparison(exp.LTE(this=this.copy(), expression=high), context),
+        )
+    )
 
 
 def _operand(node: exp.Expression, other: exp.Expression, context: Context) -> exp.Expression:

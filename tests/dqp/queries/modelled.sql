@@ -165,6 +165,7 @@ select id from pg.orders where not (customer between 1 and 2)
 select id from pg.orders where id + 1 between 2 and 3 or note = 'a'
 select id, customer between 1 and 2, not customer between 1 and 2 from pg.orders
 select id from pg.orders where day between '2024-01-01' and date '2024-02-01'
+select id, day, day between '2024-01-15 12:00' and day + interval 1 day from pg.orders
 select (customer between 1 and 2) = true from pg.orders
 select id from pg.orders where customer is distinct from 1
 select id from pg.orders where not (customer is not distinct from null)

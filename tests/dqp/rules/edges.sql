@@ -56,3 +56,7 @@ select i.id from pg.item i where exists (select 1 from maria.event e where e.k =
 select i.id from pg.item i where not exists (select 1 from maria.event e join lite.note n on n.id = e.id where e.k = i.k and n.id < i.id)
 select 1 one, i.id from pg.item i order by one limit 5
 select n.id from (select i.id, row_number() over (order by i.id) r from pg.item i) n order by n.r, n.id limit 5
+select i.id from pg.item i where i.d between '2024-01-01 12:00' and i.ts
+select i.id from pg.item i where not i.d between '2024-01-01' and date '2024-02-29' + interval 1 month
+select i.id from pg.item i where i.k between 1.5::float and '1.5' or i.k between '5' and i.s or '5' between i.id and i.k
+select i.id, '2024-02-29 12:00' between i.d and i.ts b, '2024-02-29' between i.d and i.d c from pg.item i
