@@ -10,6 +10,7 @@ around it that can run alone becomes a ``Verbatim``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -218,8 +219,19 @@ def _loop(sql_tokens: tuple[Token, ...], index: int) -> bool:
     )
 
 
+_ONE_UNIT = re.compile(r"\s*-?\d+\s*[a-z]+\s*", re.I)
+
+
 class _Dialect(DuckDB):
-    """DuckDB's SQL, where paths into JSON stay as they are written."""
+    """DuckDB's SQL, where paths into JSON and texts of intervals stay as they are written."""
+
+    class Parser(DuckDB.Parser):
+        """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day."""
+
+        def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:
+            if this.is_string and re.search("[a-z]", this.name, re.I) and not _ONE_UNIT.fullmatch(this.name):
+                return self.expression(exp.Interval(this=this))
+            return super()._parse_interval_span(this, parse_function_unit)
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path
