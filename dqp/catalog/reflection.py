@@ -364,7 +364,7 @@ class Reflection:
                         raise DataError(
                             f"{alias}: the column {column.name} of {info.name}, declared {column.type}, holds values "
                             "that are not of this type.",
-                            hint=f"Query {alias} alone for these values and correct them there, or exclude their rows.",
+                            hint=f"Read it as text (CAST({column.name} AS VARCHAR)), or exclude these rows.",
                         )
                 changed = tuple(replace(column, arrow=arrow) for column, arrow in delivered.items())
                 tables[at] = replace(info, columns=changed)

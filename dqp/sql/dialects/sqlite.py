@@ -10,7 +10,8 @@ so it only returns them. Dates are texts whose order is that of the dates.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -22,10 +23,10 @@ from dai.errors import DaiError, DataError
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Aggregate, Distinct, Filter, Nested, Operator, Project, Scan, SetOperation, Sort
-from dqp.algebra.trees import used, walk, walk_deep
+from dqp.algebra.trees import free, walk, walk_deep
 from dqp.sql.dialects.dialect import Dialect
-from dqp.sql.dialects.expressions import Value, collated, expanded
-from dqp.sql.dialects.typing import DATE, DOUBLE, VARCHAR, Type
+from dqp.sql.dialects.expressions import Value, collated, expanded, kind
+from dqp.sql.dialects.typing import DATE, DOUBLE, VARCHAR, Type, parsed
 from dqp.sql.render import Columns, Select, members
 
 _WHOLE = frozenset({"bigint"})
@@ -46,6 +47,28 @@ _GUARDS = {
     "looked into": "typeof({0}) NOT IN ('text', 'null') OR instr({0}, char(0))",
     "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
 }
+_DAY, _MINUTES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]", "[0-9][0-9]:[0-9][0-9]"
+_FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"
+_RAW = {
+    "bigint": "CAST({0} AS TEXT)",
+    "varchar": "CAST({0} AS TEXT)",
+    "boolean": "CASE {0} WHEN 0 THEN 'false' WHEN 1 THEN 'true' ELSE CAST({0} AS TEXT) END",
+    "date": "CAST({0} AS TEXT)",
+    "timestamp": (
+        f"CASE WHEN {{0}} GLOB '{_DAY}' THEN {{0}} || ' 00:00:00' "
+        f"WHEN {{0}} GLOB '{_DAY}[ T]{_MINUTES}' THEN SUBSTR({{0}}, 1, 10) || ' ' || SUBSTR({{0}}, 12) || ':00' "
+        f"WHEN {{0}} GLOB '{_DAY}[ T]{_MINUTES}:[0-9][0-9]' THEN SUBSTR({{0}}, 1, 10) || ' ' || SUBSTR({{0}}, 12) "
+        f"WHEN {_FRACTION.format('{0}', f'{_DAY}[ T]{_MINUTES}', 26, 21)} "
+        "THEN SUBSTR({0}, 1, 10) || ' ' || RTRIM(RTRIM(SUBSTR({0}, 12), '0'), '.') ELSE CAST({0} AS TEXT) END"
+    ),
+    "time": (
+        f"CASE WHEN {{0}} GLOB '{_MINUTES}' THEN {{0}} || ':00' "
+        f"WHEN {_FRACTION.format('{0}', _MINUTES, 15, 10)} THEN RTRIM(RTRIM({{0}}, '0'), '.') "
+        "ELSE CAST({0} AS TEXT) END"
+    ),
+}
+"""A column as text, whatever its values are: those of its type have DuckDB's text, others are as they stand there."""
+_NUMBER = "CASE WHEN typeof({0}) IN ('integer', 'real') THEN CAST({0} AS REAL) END"
 _REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
 """An integer overflow, which is an error, where the conditions are true."""
 _COLUMN = re.compile(r'\w+\."')
@@ -122,6 +145,13 @@ class SQLite(Dialect):
     @staticmethod
     def explained(error: DaiError, sql: str) -> DaiError | None:
         """What a guard's error means, with the columns that it guards; None for any other error."""
+        if isinstance(error, DataError) and "column" in error.extra and " AS TEXT)" in (error.hint or ""):
+            name = error.extra["column"].replace('"', '""')
+            hint = (
+                f'TRY_CAST("{name}" AS DOUBLE) has its numbers, CAST("{name}" AS VARCHAR) its texts; the latter not if '
+            )
+            hint += "it is declared as real or decimal."
+            return DataError(error.detail, hint=hint, **error.extra)
         overflow = "integer overflow" in (error.detail or "").lower()
         columns = [*dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql))] if overflow else []
         if not columns:
@@ -129,13 +159,15 @@ class SQLite(Dialect):
         each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
         return DataError(
             f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
-            hint="SQLite takes any value in any column: look for them with typeof(…) there, and for texts with the "
-            "character NUL with instr(…, char(0)).",
+            hint="SQLite takes any value in any column. TRY_CAST(… AS DOUBLE) has the numbers of a column, "
+            "CAST(… AS VARCHAR) the texts. In SQLite typeof(…) finds them, instr(…, char(0)) the character NUL.",
         )
 
     def __init__(self) -> None:
         super().__init__()
         self._used: frozenset[str] = frozenset()
+        self._scanned: set[str] = set()
+        """Columns of tables, as they stand there."""
         self._looking = False
         """Some text is looked into, which SQLite does up to the first NUL only."""
 
@@ -148,6 +180,7 @@ class SQLite(Dialect):
 
     def _scan(self, node: Scan) -> Select:
         query = super()._scan(node)
+        self._scanned.update(identifier for identifier, _ in node.items)
         for identifier, _ in node.items:
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
@@ -186,6 +219,27 @@ class SQLite(Dialect):
 
     def compares(self, collation: str | None) -> bool:
         return True
+
+    def _on_cast(self, node: exp.Cast, columns: Columns) -> Value:
+        raw = self._raw(node, columns, _RAW)
+        return raw if raw is not None else super()._on_cast(node, columns)
+
+    def _on_trycast(self, node: exp.TryCast, columns: Columns) -> Value:
+        raw = self._raw(node, columns, dict.fromkeys(("bigint", "double", "decimal"), _NUMBER))
+        if raw is None:
+            raise self.refuse("TRY_CAST")
+        return raw
+
+    def _raw(self, node: exp.Cast, columns: Columns, written: Mapping[str, str]) -> Value | None:
+        """A cast by which a column can be read whatever its values are; None for any other."""
+        column = _read_raw(node)
+        if column is None or column.name not in self._scanned:
+            return None
+        value = self._column(column, columns)
+        template = written.get(kind(value.type))
+        if template is None or value.type.width > _DIGITS:
+            return None
+        return Value(f"({template.format(value.text)})", DOUBLE if isinstance(node, exp.TryCast) else VARCHAR, True)
 
     def operand(self, value: Value) -> str:
         text = super().operand(value)
@@ -231,6 +285,22 @@ def _is_one_row(plan: Operator) -> bool:
     return isinstance(plan, Aggregate) and not plan.keys
 
 
+def _read_raw(node: exp.Expression) -> exp.Column | None:
+    """The column of which this is a cast that needs no guard."""
+    if not isinstance(node, exp.Cast):
+        return None
+    column, to = node.this.unnest(), parsed(node.to.sql(dialect="duckdb"))
+    wanted = DOUBLE if isinstance(node, exp.TryCast) else VARCHAR
+    return column if isinstance(column, exp.Column) and to == wanted else None
+
+
+def _computed(expression: exp.Expression) -> set[str]:
+    """Identifiers that it uses otherwise than in such a cast, without those of its nested plans."""
+    found = Counter(each.name for each in expression.find_all(exp.Column))
+    found.subtract(each.name for each in map(_read_raw, expression.find_all(exp.Cast)) if each is not None)
+    return {name for name, times in found.items() if times}
+
+
 def _mentioned(tree: Operator) -> frozenset[str]:
     """Identifiers that expressions use, in nested plans too, and those of whole rows that are compared."""
     identifiers: set[str] = set()
@@ -238,7 +308,7 @@ def _mentioned(tree: Operator) -> frozenset[str]:
         if isinstance(node, Distinct | SetOperation):
             identifiers.update(*(each.columns for each in node.inputs))
         for expression in node.expressions:
-            identifiers |= used(expression)
+            identifiers |= _computed(expression)
             for nested in expression.find_all(Nested):
-                identifiers |= _mentioned(nested.plan) | set(nested.plan.columns)
+                identifiers |= _mentioned(nested.plan) | free(nested.plan) | set(nested.plan.columns)
     return frozenset(identifiers)
