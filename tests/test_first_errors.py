@@ -385,6 +385,31 @@ def test_addresses_that_are_none(field_service: str) -> None:
         assert caught.value.hint == "An address looks like http://127.0.0.1:8080/data"
     with dqp.connect(field_service + "/a") as lab, pytest.raises(RequestError, match="is a resource, not a federation"):
         lab.tables()
+    for sql in ("from a.sites", "select * from a.sites"):
+        with dqp.connect(field_service + "/a") as lab:
+            with pytest.raises(RequestError, match="is a resource, not a federation"):
+                lab.sql(sql).arrow()
+            with pytest.raises(RequestError, match="nmae"):
+                lab.sql("select nmae from (select 1 as name)").arrow()
+
+
+STATEMENTS = {
+    "copy t to 'x.csv'": "save",
+    "set timezone = 'UTC'": "no settings",
+    "install httpfs": "no settings",
+    "attach 'a.duckdb'": "Databases are sources",
+    "pivot t on a using count(*)": "PIVOT t ON a IN",
+    "select 1; select 2": "more than one",
+}
+
+
+@pytest.mark.parametrize("sql", STATEMENTS)
+def test_statements_that_are_no_query_say_what_does_it(sql: str) -> None:
+    with dqp.connect({"sources": {}}) as lab:
+        lab.upload("t", {"a": [1]})
+        with pytest.raises(RequestError, match=STATEMENTS[sql]) as caught:
+            lab.sql(sql).arrow()
+    assert ("PIVOT" in str(caught.value)) == ("pivot" in sql)
 
 
 def test_an_address_without_its_sql(field_service: str) -> None:

@@ -39,6 +39,13 @@ _SETTINGS = (
 _DESCRIBE = "DESCRIBE "
 _KEPT = 10_000
 """Longest query, in characters, whose words stay in the cache."""
+_NO_SETTINGS = "A federation has no settings and extensions that a query could change."
+_INSTEAD = {
+    "COPY": "A result goes into a file by lab.sql(…).save('x.parquet'), or dqp query … --output x.parquet.",
+    "EXPORT": "A result goes into a file by lab.sql(…).save('x.parquet'), or dqp query … --output x.parquet.",
+    **dict.fromkeys(("SET", "RESET", "PRAGMA", "INSTALL", "LOAD", "USE"), _NO_SETTINGS),
+    "ATTACH": 'Databases are sources: dqp.connect({"sources": {"lab": "field.db"}}).',
+}
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "ALTER", "TRUNCATE"})
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """Statements that are queries for DuckDB, but would describe the validator and not the sources. Where they stand alone,
@@ -163,7 +170,9 @@ class Validator:
                 )
             kind = kind_of(statements[0]) if len(statements) == 1 else None
             if kind != StatementType.SELECT:
-                hint = "Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…)."
+                hint = _INSTEAD.get(word) or "Send one SELECT."
+                if "PIVOT" in sql.upper():
+                    hint = "A PIVOT must name its values: PIVOT t ON a IN (…)."
                 if kind is not None and word == "WITH":
                     word = kind.name.partition("_")[0]
                 if word in _CHANGES:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,6 +59,8 @@ from dqp.interfaces.waiting import interruptible, stopped_when_lost
 from dqp.settings import FederationSettings, load
 
 NAMES_SECONDS = 5.0
+_NO_TABLE = re.compile(r"no such table|no table|(?:table|relation|schema) .*does(?: not|n't) exist", re.I)
+"""What databases say of ``source.table``."""
 ELSEWHERE = {
     **dict.fromkeys(("query", "execute", "read_sql", "select"), "sql(…)"),
     **dict.fromkeys(("sources", "schema", "list_tables", "show_tables", "catalog"), "tables()"),
@@ -183,10 +186,13 @@ class Lab:
         try:
             return Listing(Query(self, "SHOW TABLES", ()).arrow(), self.problems)
         except NotAQueryError as error:
-            raise RequestError(
-                f"{self._remote.url} is a resource, not a federation.",
-                hint=f'Make it a source of one: dqp.connect({{"sources": {{"data": "{self._remote.url}"}}}}).',
-            ) from error
+            raise self._no_federation() from error
+
+    def _no_federation(self) -> RequestError:
+        return RequestError(
+            f"{self._remote.url} is a resource, not a federation.",
+            hint=f'Make it a source of one: dqp.connect({{"sources": {{"data": "{self._remote.url}"}}}}).',
+        )
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -429,6 +435,9 @@ class Query(Tabular):
                 answer: Stream = lab._uploads.asked(ask).stream()
         except StatementError as error:
             lab._running.discard(cancellation)
+            named = isinstance(error, NotAQueryError) or _NO_TABLE.search(error.detail)
+            if named and lab._remote.properties.get("kind") != "federation":
+                raise lab._no_federation() from None
             if error.position is not None:
                 error.position = max(1, error.position - len(head))
             mended = statement.error(error)

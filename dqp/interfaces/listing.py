@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dai.client.results.elsewhere import UnknownName
-from dai.client.results.preview import SHOWN_ROWS
+from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS
 from dai.client.results.table import lines
 from dai.client.results.tabular import Tabular, checked_rows
 from dai.plugins import nearest
@@ -62,7 +62,12 @@ class Listing(Tabular):
 
     def __repr__(self) -> str:
         rows = [
-            [_name(each), _count(each), ", ".join(map(_with_unit, _columns(each))), each["comment"] or ""]
+            [
+                _name(each),
+                _count(each),
+                _first([_with_unit(column) for column in _columns(each)]),
+                each["comment"] or "",
+            ]
             for each in self._table.to_pylist()
         ]
         table = lines(["table", "rows", "columns", "comment"], rows, right=[1]) if rows else ["<no tables>"]
@@ -83,6 +88,11 @@ class Listing(Tabular):
 
 def _name(row: Mapping[str, Any]) -> str:
     return f"{row['source']}.{row['table']}" if row["source"] else str(row["table"])
+
+
+def _first(columns: Sequence[str]) -> str:
+    more = len(columns) - SHOWN_COLUMNS
+    return ", ".join([*columns[:SHOWN_COLUMNS], *([f"… ({more:,} more)"] if more > 0 else [])])
 
 
 def _count(row: Mapping[str, Any]) -> str:

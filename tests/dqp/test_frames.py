@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas
 import polars
@@ -99,3 +100,20 @@ def test_no_columns_and_names_that_differ_in_case_alone() -> None:
         for data in (pandas.DataFrame(), {"a": [1], "A": [2]}, {"": [1]}):
             with pytest.raises(ParameterError):
                 lab.upload("mine", data)
+
+
+def test_many_columns_are_not_all_listed() -> None:
+    with dqp.connect({"sources": {}}) as lab:
+        lab.upload("wide", {f"c{number}": [1] for number in range(400)})
+        assert repr(lab.tables()).splitlines()[-1].endswith("c18, c19, … (380 more)")
+        assert len(lab.tables().to_pylist()[0]["columns"]) == 400
+
+
+def test_intervals_are_shown_as_duckdb_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["1 year 2 months", "-1 days", "1 day 03:00:00.5", "-03:00:01", "00:00:00", "1 month 2 days 100:00:00"]
+    with dqp.connect({"sources": {}}) as lab:
+        for text in texts:
+            lab.sql(f"select interval '{text}' as i").show()
+            ((shown,),) = duckdb.sql(f"select (interval '{text}')::varchar").fetchall()
+            months = shown.replace("1 year 2 months", "14 months")
+            assert capsys.readouterr().out.splitlines()[2].strip() == months

@@ -56,6 +56,16 @@ def rows(driver: Driver, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(each.values()) for each in driver.query(sql, cancellation=Cancellation()).table().to_pylist()]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [("a.csv", "a,b\n1,2\n", 1), ("a.csv", "a,b\n1,2", 1), ("a.csv", "a,b\n", 0), ("a.jsonl", '{"a": 1}\n', 1)],
+)
+def test_the_header_of_a_file_is_no_row(tmp_path: Path, name: str, text: str, count: int) -> None:
+    (tmp_path / name).write_text(text)
+    (table,) = opened(str(tmp_path / name), tmp_path).tables()
+    assert table.rows == count
+
+
 def test_a_folder_has_a_table_for_each_file(folder: Path) -> None:
     driver = opened(str(folder), folder)
     tables = {each.name: each for each in driver.tables()}

@@ -59,5 +59,19 @@ def shown(value: Any) -> str:
     if value is None:
         return "NULL"
     text = value.hex(" ") if isinstance(value, bytes) else str(value)
+    if type(value).__name__ == "MonthDayNano":
+        text = _interval(*value)
     text = "".join(character if character.isprintable() else " " for character in text[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """As DuckDB writes it: ``1 month 2 days 03:00:00.5``."""
+    counted = ((months, "month"), (days, "day"))
+    parts = [f"{count} {unit}{'' if abs(count) == 1 else 's'}" for count, unit in counted if count]
+    if nanoseconds or not parts:
+        seconds, rest = divmod(abs(nanoseconds), 10**9)
+        fraction = f".{rest:09}".rstrip("0").rstrip(".")
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
+        parts.append(f"-{clock}" if nanoseconds < 0 else clock)
+    return " ".join(parts)

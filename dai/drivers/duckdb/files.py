@@ -345,8 +345,9 @@ def _rows(form: str, path: str, size: int) -> int | None:
             sample = file.read(_SAMPLE)
     except (OSError, pa.ArrowException):
         return None
-    lines = sample.count(b"\n")
-    return round(size * lines / len(sample)) if lines else 1
+    lines = sample.count(b"\n") + (len(sample) == size and not sample.endswith((b"\n", b"\r")) and size > 0)
+    header = form == "csv"
+    return max(round(size * lines / len(sample)) - header, 0) if lines else 0
 
 
 def _listed(paths: Sequence[str]) -> str:
