@@ -23,6 +23,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import LimitError, NotAQueryError, StatementError
@@ -225,13 +226,14 @@ _ONE_UNIT = re.compile(r"\s*-?\d+\s*[a-z]+\s*", re.I)
 class _Dialect(DuckDB):
     """DuckDB's SQL, where paths into JSON and texts of intervals stay as they are written."""
 
-    class Parser(DuckDB.Parser):
+    class Parser(DuckDBParser):
         """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day."""
 
         def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:
             if this.is_string and re.search("[a-z]", this.name, re.I) and not _ONE_UNIT.fullmatch(this.name):
-                return self.expression(exp.Interval(this=this))
-            return super()._parse_interval_span(this, parse_function_unit)
+                return exp.Interval(this=this)
+            interval: exp.Interval = super()._parse_interval_span(this, parse_function_unit)
+            return interval
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path
