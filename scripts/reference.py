@@ -27,7 +27,7 @@ NOT_WRITTEN = {"name", "content", "base", "environment", "host", "identifies"}
 """Fields of named sections that are no keys."""
 WRITTEN = {"replica_service": "replicas", "evaluator_registry": "evaluators", "sources.NAME": "[sources]"}
 """Sections of a federation as a file has them."""
-FIRST = "This page is written from the code (`scripts/reference.py`)."
+FIRST = "`scripts/reference.py` writes this page from the code."
 
 
 # --- commands ---
@@ -86,8 +86,10 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        f"{FIRST} [service.md](../service.md) and [federations](../federations/reference.md) say more of each key.",
-        f"Numbers are at least 0; where nothing else is said, whole ones are at most 2⁵³, others {MOST[float]:,.0f}.",
+        f"{FIRST} It lists every key with its type and default;",
+        "[service.md](../service.md) and [federations](../federations/reference.md) explain the keys.",
+        "Numbers are at least 0. Unless a table says otherwise, whole ones are at most 2⁵³,",
+        f"others {MOST[float]:,.0f}.",
         "",
     ]
     for name, kind in typing.get_type_hints(Config).items():
@@ -108,8 +110,8 @@ def _section(path: str, kind: Any) -> Iterator[str]:
 
 
 def _keys(kind: Any, path: str, hidden: set[str]) -> Iterator[str]:
-    text = re.sub(r"``(.+?)``", r"`\1`", " ".join((kind.__doc__ or "").split()))
-    yield from (text, "")
+    for paragraph in re.split(r"\n\s*\n", (kind.__doc__ or "").strip()):
+        yield from (re.sub(r"``(.+?)``", r"`\1`", " ".join(paragraph.split())), "")
     hints, rows, below = typing.get_type_hints(kind), [], []
     for each in dataclasses.fields(kind):
         if each.name in hidden:
@@ -150,7 +152,7 @@ def _type(kind: Any) -> str:
 
 def _default(field: Any) -> str:
     if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-        return "must be said"
+        return "required"
     value = field.default if field.default is not dataclasses.MISSING else field.default_factory()
     if value is None or value in ({}, (), ""):
         return ""
@@ -166,8 +168,8 @@ def http() -> str:
     lines = [
         "# HTTP",
         "",
-        f"{FIRST} A running service shows the same, with forms, at `/docs`; [curl](../how-to/curl.md) has examples,",
-        "[errors](errors.md) the problem documents. Every call may answer 400, 401, 403, 431, 500 and 503.",
+        f"{FIRST} A running service shows the same, with forms, at `/docs`. [curl](../how-to/curl.md) has examples,",
+        "and [errors](errors.md) lists the problem documents. Every call may answer 400, 401, 403, 431, 500 and 503.",
         "",
     ]
     always = {"400", "401", "403", "431", "500", "503"}

@@ -13,7 +13,8 @@ from dai.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnConfig:
-    """As ``dai.streams.meaning.Meaning``."""
+    """The meaning of a column: its ``unit``, what it measures as a ``ucd`` (Unified Content Descriptor) and as a
+    ``quantity`` (a kind of quantity), and a ``description``."""
 
     unit: str | None = None
     ucd: str | None = None

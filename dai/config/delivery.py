@@ -19,8 +19,9 @@ MAIL_TLS = ("starttls", "tls", "none")
 @dataclass(frozen=True, kw_only=True)
 class AccountConfig:
     """Credentials for the addresses that begin with ``url``: ``user`` and ``password``, or the file of a private
-    ``key`` (sftp); or a bearer ``token`` (http, https), a ``certificate`` and its ``key`` (https). For an object store
-    ``user`` is the name of the access key, ``password`` the key; ``endpoint`` and ``region`` say where the store is."""
+    ``key`` (sftp); or a bearer ``token`` (http, https), or a ``certificate`` and its ``key`` (https). For an object
+    store ``user`` is the name of the access key and ``password`` the key; ``endpoint`` and ``region`` are those of
+    the store."""
 
     name: str
     url: str
@@ -35,8 +36,8 @@ class AccountConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MailConfig:
-    """The server that deliverToSMTP sends by, and who may write to whom: addresses, or ``@example.org`` for all of a
-    domain. ``tls``: starttls, tls (from the first byte) or none. A message carries at most ``bytes``."""
+    """The mail server of deliverToSMTP. ``senders`` and ``recipients``: the allowed addresses; ``@example.org``
+    allows a whole domain. ``tls``: starttls, tls (from the first byte) or none. A mail has at most ``bytes``."""
 
     host: str
     port: int = field(default=587, metadata={"most": 65_535, **POSITIVE})
@@ -50,12 +51,12 @@ class MailConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryConfig:
-    """What perform documents may read and write besides resources; by default nothing.
+    """The files and addresses that deliveries may use; by default none.
 
-    ``directory``: files. ``urls``: the beginnings of addresses; ``private``: their hosts may have private
-    addresses. One delivery takes at most ``seconds``, waits ``silence`` seconds for the other side, and reads ``bytes``
-    (0: no limit). ``authorities``: certificates (PEM) trusted besides those of the system; ``known_hosts``: the keys of
-    SFTP servers, as OpenSSH keeps them.
+    ``directory``: for files. ``urls``: the beginnings of addresses; ``private``: their hosts may have private
+    addresses. One delivery takes at most ``seconds``, waits ``silence`` seconds for the other side, and reads
+    ``bytes`` (0: no limit). ``authorities``: certificates (PEM) trusted besides those of the system;
+    ``known_hosts``: the keys of SFTP servers, as OpenSSH keeps them.
     """
 
     directory: Path | None = None

@@ -31,10 +31,11 @@ _LEAST_SECRET = 16
 
 @dataclass(frozen=True, kw_only=True)
 class JwtConfig:
-    """Tokens of one ``issuer`` for one of the ``audience``. ``jwks``: its keys, a URL or a file; without it the issuer
-    says where (OpenID Connect Discovery). Clocks may be ``leeway`` seconds apart. ``name``, ``groups``, ``resources``
-    and ``administrator``: the claims that say so, with dots for one inside another; empty: none does. ``authorities``:
-    certificates (PEM) trusted besides those of the system."""
+    """JSON Web Tokens of one ``issuer`` for one of the ``audience``. ``jwks``: the issuer's keys, a URL or a file;
+    without it the issuer says where they are (OpenID Connect Discovery). ``algorithms``: the accepted ones. Clocks
+    may differ by ``leeway`` seconds. ``name``, ``groups``, ``resources`` and ``administrator`` name the claims with
+    these values; a claim inside another is written with dots; empty: no claim. ``authorities``: certificates (PEM)
+    trusted besides those of the system."""
 
     issuer: str
     audience: tuple[str, ...]
@@ -58,7 +59,8 @@ def is_safe(url: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyConfig:
-    """The file of a public ``key`` (PEM), and the name of the caller who signs with it."""
+    """A public key. ``key``: its file (PEM). ``name``: the caller who signs with it, with ``groups``.
+    ``resources``: those that the key is valid for; empty: all. An ``administrator`` sees what belongs to others."""
 
     id: str
     name: str
@@ -70,9 +72,9 @@ class KeyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SignaturesConfig:
-    """Signed requests and documents: each may be ``seconds`` old; ``keys`` by the ids that signatures name.
-    ``documents_without_nonce``: signed documents need not say when and for where they were signed, so that whoever has
-    one can send it again and again."""
+    """Signed requests and documents. A signature may be ``seconds`` old; ``keys`` are named by their ids.
+    ``documents_without_nonce``: signed documents need no time, nonce and target, so that anybody who has one can
+    send it again and again."""
 
     seconds: float = field(default=60.0, metadata={"most": 3600, **POSITIVE})
     documents_without_nonce: bool = False
@@ -81,7 +83,8 @@ class SignaturesConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectConfig:
-    """The caller whose certificate has that ``subject``."""
+    """A caller by the ``subject`` of their certificate: ``name``, ``groups``, the ``resources`` that the
+    certificate is valid for (empty: all), and whether an ``administrator``."""
 
     subject: str
     name: str
@@ -92,11 +95,12 @@ class SubjectConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CertificateConfig:
-    """Callers by their certificates. ``name``: what in a certificate says who it is: ``dn``, its subject as RFC 4514
-    writes it; ``cn``, the common name in it; ``email``, ``dns`` or ``uri``, the alternative name of that kind.
-    ``subjects``: who has which of these; with any, nobody else is known. ``proxies``: addresses, or networks, of those
-    who check certificates in place of this service. They send the ``secret`` in ``secret_header``, and in ``header``
-    the certificate (Client-Cert, RFC 9440) or, in a header of another name, its subject."""
+    """Callers by client certificates. ``name``: the part of the certificate that is the caller's name: ``dn``, its
+    subject as RFC 4514 writes it; ``cn``, the common name in it; ``email``, ``dns`` or ``uri``, the alternative
+    name of that kind. ``subjects``: callers by these names; if there is one, all others are refused. ``proxies``:
+    addresses or networks of proxies that check certificates for this service. They send the ``secret`` in
+    ``secret_header``, and in ``header`` the certificate (Client-Cert, RFC 9440) or, in a header of another name,
+    its subject."""
 
     name: str = "dn"
     subjects: Mapping[str, SubjectConfig] = field(default_factory=dict)
@@ -113,11 +117,11 @@ class CertificateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class IdentityConfig:
-    """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
-    loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
-    that was looked up is good for ``kept_seconds`` without looking again. The answer to wrong credentials waits at most
-    ``wrong_seconds``: the longer, the more of them came from an address. ``metrics``: who sees them besides
-    administrators, as in policies; with ``anonymous`` everybody does."""
+    """How callers are identified. ``methods`` are tried in this order; without any, callers are not identified, and
+    the service listens on loopback only. ``anonymous``: callers without credentials are served, too, on every
+    address. A token is remembered for ``kept_seconds``, so a revoked one works for so long. The answer to wrong
+    credentials waits at most ``wrong_seconds``, longer after each wrong one from the same address. ``metrics``: who
+    sees the metrics besides administrators, as in policies; ``anonymous``: everybody."""
 
     methods: tuple[str, ...] = ()
     anonymous: bool = False
@@ -239,8 +243,8 @@ def _jwt(values: Any, base: Path) -> JwtConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaConfig:
-    """What one caller may have; 0 means no limit. ``jobs`` that have not ended, ``result_bytes`` of kept results,
-    ``day_bytes`` of answers a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``,
+    """Limits for one caller; 0 means no limit. ``jobs`` that have not ended, ``result_bytes`` of stored results,
+    ``day_bytes`` of answers in a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``,
     ``context_bytes`` of contexts and documents, ``feeds``."""
 
     jobs: int = 250
@@ -254,8 +258,8 @@ class QuotaConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class QuotasConfig:
-    """``every``: what each caller may have, and each who has no name together; ``callers``: those who may have other
-    shares."""
+    """Limits for callers. ``every``: for each caller, and for all callers without a name together; ``callers``:
+    other limits for some callers."""
 
     every: QuotaConfig = QuotaConfig()
     callers: Mapping[str, QuotaConfig] = field(default_factory=dict)
@@ -263,7 +267,8 @@ class QuotasConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
-    """``file``: where each request is recorded; ``opentelemetry``: also sent where ``[telemetry]`` says."""
+    """``file``: the file that gets a record of each request; ``opentelemetry``: records are also sent to the
+    endpoint of ``[telemetry]``."""
 
     file: Path | None = None
     opentelemetry: bool = False

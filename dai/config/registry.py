@@ -16,14 +16,17 @@ from dai.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryConfig:
-    """``store``: the database of the registry; none: the service has no registry. It has at most ``entries``, of one
-    owner ``owner_entries``, each of at most ``entry_bytes``; a lease lasts ``longest_seconds`` at most. A query in
-    SPARQL may take ``query_seconds`` and ``query_memory`` bytes, its answer has at most ``query_bytes``.
+    """A registry of this service, and the registry in which it publishes itself.
 
-    ``url``: the registry with which this service, at ``address``, publishes itself and the resources ``publish`` (none:
-    all) for ``lease_seconds`` at a time, as who ``token`` says; ``ca``: authorities trusted for it. Every
-    ``look_seconds`` it looks what there is, and what the owner of its entries and the ``annotators`` say about its
-    columns."""
+    ``store``: the database of the registry; without it the service has none. It has at most ``entries``, of one
+    owner ``owner_entries``, each of at most ``entry_bytes``; a lease lasts at most ``longest_seconds``. A SPARQL
+    query may use ``query_seconds`` and ``query_memory`` bytes; its answer has at most ``query_bytes``.
+
+    ``url``: the registry in which this service publishes itself and the resources ``publish`` (empty: all).
+    ``address``: its own address. ``lease_seconds``: the lease of its entries. ``token``: its credentials there;
+    ``ca``: authorities trusted for the registry. Every ``look_seconds`` it looks for changes in its tables, and for
+    metadata of its columns by the owner of its entries and the ``annotators``.
+    """
 
     store: str | None = field(default=None, repr=False)
     entries: int = field(default=2_000_000, metadata=POSITIVE)

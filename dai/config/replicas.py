@@ -30,14 +30,19 @@ class PublishedTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasConfig:
-    """``catalog``: the database of the local replica catalog; none: the service has no replica location. ``url``: by
-    which name indexes know this catalog. ``indexes`` are sent all its names every ``update_seconds`` (a filter of them
-    where ``filters``), and what changed after ``change_seconds`` or ``changes``; ``token`` identifies it there.
-    The indexes of services that ``index_publishers`` publish in the registry of ``[registry]`` are told, too; the token
-    goes to those at ``index_addresses``. ``parents`` are sent what this index is sent. ``rpc_port``: of the original
-    protocol (0: the system chooses; none: not served), which ``acl`` opens: lines ``REGEX: right …``; the first whose
-    expression matches the caller's name decides. ``service``: the replica service with which the tables ``publish`` are
-    registered by their logical names, as tables of the service at ``url``, for ``lease_seconds`` at a time."""
+    """The replica catalog and index, and tables that this service registers in one.
+
+    ``catalog``: the database of the catalog; without it the service has no replica location. ``url``: the name of
+    this catalog at indexes. ``indexes`` get all its names every ``update_seconds`` (with ``filters``, a filter of
+    them), and changes after ``change_seconds`` or ``changes``; ``token`` identifies the catalog there. So do the
+    indexes that ``index_publishers`` publish in the registry of ``[registry]``; they get the token only at
+    ``index_addresses``. An index forwards its updates to ``parents``. ``rpc_port``: the port of the RPC protocol
+    (0: a free one; default: not served). ``acl``: who may do what by it, lines ``REGEX: right …``; the first line
+    whose expression matches the caller's name decides.
+
+    ``service``: the replica service at which the tables ``publish`` are registered under their logical names, as
+    tables of the service at ``url``, for ``lease_seconds`` at a time.
+    """
 
     catalog: str | None = field(default=None, repr=False)
     url: str | None = None

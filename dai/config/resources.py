@@ -24,12 +24,12 @@ _USER_OPTIONS = frozenset({"user", "password"})
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
-    """Who may do what with a resource, by lists of names of callers, ``group:NAME``, ``*`` (whoever is identified) and
-    ``anonymous``. ``load``, ``statistics`` and ``deliver`` are as ``read`` where they are not said. ``activities``: the
-    elements that documents may have; empty: all.
+    """Who may do what with a resource: lists of names of callers, ``group:NAME``, ``*`` (every identified caller)
+    and ``anonymous``. The default of ``load``, ``statistics`` and ``deliver`` is ``read``. ``activities``: the only
+    activities that documents may have; empty: all.
 
-    ``rows``, ``bytes``, ``seconds`` (also of a job), ``jobs`` (``resource_jobs``) and ``urls``, ``directory`` stand in
-    the place of those of ``[limits]`` and ``[delivery]``.
+    ``rows``, ``bytes``, ``seconds`` (also of a job) and ``jobs`` (``resource_jobs``) replace those of ``[limits]``,
+    and ``urls`` and ``directory`` those of ``[delivery]``.
     """
 
     read: tuple[str, ...] = ("*", "anonymous")
@@ -48,14 +48,13 @@ class PolicyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
-    """A data resource: ``url`` (an SQL database), ``files`` (tables: ``data_files``; they become a ``url``),
-    ``collections`` (XML documents) or ``directory`` (files).
+    """A data resource: ``url`` (an SQL database), ``files`` (files as tables), ``collections`` (XML documents) or
+    ``directory`` (files).
 
-    ``collections``: the database that stores them, a file of SQLite or a URL of SQLite or PostgreSQL. ``replicas``:
-    URLs of databases with the same data, for sqlResilient; a ``password`` is that of all. ``roles``: a file that says
-    which user of the database a caller is; its passwords may refer to the ``environment``. ``columns``: what columns
-    mean, by ``table.column``.
-    ``url`` holds the password once ``password`` was resolved: it is never printed.
+    ``password``: that of ``url`` and of ``replicas``. ``replicas``: URLs of databases with the same data, for
+    sqlResilient. ``collections``: the database of the documents, a file of SQLite or a URL of SQLite or PostgreSQL.
+    ``roles``: a file with a role map, whose passwords may be in the ``environment``. ``columns``: what columns
+    mean, by ``table.column``. The ``url`` may have a password and is never printed.
     """
 
     name: str
@@ -84,8 +83,8 @@ class ResourceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationConfig:
-    """A virtual resource over tables in many data services. Its ``content`` belongs to the package that runs it, which
-    reads it with ``section``, ``secret`` and ``database_url``; relative paths count from ``base``."""
+    """A federation. The package that runs it reads its keys (see below) with ``section``, ``secret`` and
+    ``database_url``; relative paths start at ``base``."""
 
     name: str
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -97,9 +96,9 @@ class FederationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleConfig:
-    """What a service does besides serving its resources: the section ``[roles.NAME]``, whose ``content`` belongs to the
-    package that has the role and is read as that of a federation. ``host``, ``tls`` and ``identifies`` (whether it
-    answers known callers only) are those of the service."""
+    """A role: what a service does besides serving its resources, such as that of an evaluator. The package that has
+    the role reads its keys from ``content``. ``host``, ``tls`` and ``identifies`` (whether callers are identified)
+    are those of the service."""
 
     name: str
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)

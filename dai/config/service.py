@@ -17,10 +17,10 @@ TLS_VERSIONS = ("1.2", "1.3")
 
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
-    """Files (PEM): ``certificate`` with those between it and its authority, its private ``key`` (none: in the same
-    file), ``client_ca``: the authorities of certificates that every client must have. ``minimum_version`` of TLS.
-    ``ca``: authorities trusted besides those of the system where this service calls other nodes, to which it shows the
-    same certificate."""
+    """PEM files for HTTPS. ``certificate``: the service's certificate with the intermediate ones; ``key``: its
+    private key (default: in ``certificate``). ``client_ca``: the authorities whose certificates every client must
+    have. ``ca``: authorities that this service trusts, besides those of the system, when it calls other nodes; it
+    shows them the same certificate. ``minimum_version``: the oldest accepted version of TLS."""
 
     certificate: Path
     key: Path | None = None
@@ -31,12 +31,12 @@ class TlsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceConfig:
-    """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
-    ``results_directory``: where results of jobs are kept, and what
-    outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
-    ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name;
-    ``origins``: whose pages a browser lets ask this service (CORS), ``*``: any page may read;
-    ``workers``: processes that serve; ``tls``: how connections are encrypted."""
+    """The process. ``host`` and ``port``: where it listens. ``hosts``: further host names by which clients call it,
+    besides addresses, localhost and the machine's name. ``origins``: sites whose pages may use it from a browser
+    (CORS); ``*``: any page may read. ``name`` distinguishes services that share a state database. ``state``: the
+    state database, an SQLAlchemy URL. ``results_directory``: for results of jobs, and rows that wait for a slow
+    reader and do not fit in memory. ``grace``: seconds that running requests get when the service stops.
+    ``workers``: the number of processes. ``tls``: HTTPS."""
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, metadata={"most": 65_535})
@@ -75,27 +75,35 @@ def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
+    """Limits of one service. 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
     ``stuck_seconds``, ``resource_jobs`` and ``result_bytes``.
 
-    A process may have ``memory_bytes`` (0: nine tenths of the machine's). ``concurrent`` requests run at once,
-    ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
-    ``job_queue`` more wait; of one resource ``resource_jobs`` run or wait. ``rows`` and ``bytes`` are those of one
-    synchronous answer (before compression), or of all that one job keeps; streams that clients pull are not counted. A
-    synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue; a statement
-    that goes on ``stuck_seconds`` after it was stopped costs its process. The head of a request must
-    arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
-    ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
-    along. A client asks for at most ``block_rows`` rows a block, and pushes at most ``block_bytes`` a block; blocks
-    wait in at most ``session_bytes`` of one session and ``sessions_bytes`` of all. What an activity decompresses has at
-    most ``unpacked_bytes``, a document or a style sheet that xslTransform reads ``transform_bytes``; all style sheets
-    of one document take at most ``transform_seconds`` of processor time. The waiting times that one document asks for
-    (Sleep, the timeout of sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session
-    ends, ``job_seconds`` after its creation a job is destroyed, or when its caller says, at most
-    ``job_seconds_most`` after its creation. ``result_bytes`` is for all kept results together.
-    A context, or a document beside them, has at most ``context_bytes``, all together ``contexts_bytes``, of which
-    ``contexts_memory`` stay in memory; a lease lasts ``context_seconds`` at most. There are ``feeds`` feeds; one keeps
-    ``feed_bytes`` at most for ``feed_seconds``, all together ``feeds_bytes``; ``followers`` follow those of a process.
+    Memory: a process may use ``memory_bytes`` (0: nine tenths of the machine's).
+
+    Requests: ``concurrent`` run at once, and ``queue`` more wait, at most ``queue_seconds``. A synchronous request
+    may take ``seconds``. Its head, and each MiB of its body, must arrive within ``receive_seconds``. ``rows`` and
+    ``bytes`` (before compression) limit one synchronous answer, or all results of one job, but not streams that
+    clients pull. If a statement goes on ``stuck_seconds`` after it was stopped, its process is replaced.
+
+    Jobs: ``jobs`` run at once, and ``job_queue`` more wait; ``resource_jobs`` is for those of one resource. A job
+    may take ``execution_seconds`` after it left the queue. It is destroyed ``job_seconds`` after its creation, or
+    at a time that its caller sets, at most ``job_seconds_most`` after its creation. ``result_bytes`` limits all
+    stored results together.
+
+    Documents: ``document_bytes``, ``document_depth`` and ``activities`` limit a perform document, and
+    ``table_bytes`` the tables that are sent with a query. An activity decompresses at most ``unpacked_bytes``;
+    xslTransform reads at most ``transform_bytes``, and all style sheets of a document take at most
+    ``transform_seconds`` of processor time. A document may wait at most ``wait_seconds`` in all (Sleep, the timeout
+    of sqlResilient).
+
+    Sessions: there are at most ``sessions``; one ends ``session_seconds`` after its last use. A block has at most
+    ``block_rows`` rows when it is pulled, and ``block_bytes`` when it is pushed; the blocks that wait have at most
+    ``session_bytes`` in one session and ``sessions_bytes`` in all.
+
+    Contexts and feeds: a context or document has at most ``context_bytes``, and all together ``contexts_bytes``, of
+    which ``contexts_memory`` stay in memory; a lease lasts at most ``context_seconds``. There are at most ``feeds``
+    feeds. One keeps at most ``feed_bytes`` for ``feed_seconds``, all together ``feeds_bytes``; at most
+    ``followers`` follow those of one process.
     """
 
     memory_bytes: int = field(default=0, metadata={"most": 1 << 50})

@@ -14,10 +14,10 @@ from dai.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryConfig:
-    """An OpenTelemetry collector that is sent traces by OTLP over HTTP. ``endpoint``: its address, without ``/v1/…``;
-    ``headers`` go with each request to it. ``sample``: the share of traces that is recorded, of those that begin here.
-    ``service_name``: what the service is called there. ``statements``: spans have the SQL. What is None the
-    environment says (``OTEL_…``), as OpenTelemetry's library reads it."""
+    """An OpenTelemetry collector that gets traces by OTLP over HTTP. ``endpoint``: its address, without ``/v1/…``;
+    ``headers`` of each request to it. ``sample``: the share of traces to record, of those that begin here.
+    ``service_name``: the name of this service in them. ``statements``: spans have the SQL. A key that is not set is
+    read from the environment (``OTEL_…``), as OpenTelemetry's library does."""
 
     endpoint: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -19,10 +19,10 @@ _OF_SOURCES = ("audience", "resource", "scope")
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeSettings:
-    """Where and how tokens of callers are exchanged (RFC 8693) for tokens of a source: the token endpoint at ``url``,
-    which knows this federation as ``client_id`` by ``client_secret``; ``ca`` in the place of that of the federation's
-    ``tls``. ``audience``, ``resource`` and ``scope``: what the token is for. The types of tokens are URIs, or the last
-    part of those of RFC 8693."""
+    """Exchange of callers' tokens for tokens of a source (RFC 8693), at the token endpoint ``url``, which knows
+    this federation by ``client_id`` and ``client_secret``. ``ca`` replaces that of the federation's ``tls``.
+    ``audience``, ``resource`` and ``scope``: what the token is for. The token types are URIs, or the last part of
+    those of RFC 8693."""
 
     url: str
     client_id: str

@@ -37,20 +37,28 @@ CALLERS = ("own", "forward", "exchange")
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
-    of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
-    seconds that statistics are taken for the present ones. ``pushdown``: what sources compute, one of ``PUSHDOWN``.
-    ``second_chance``: a statement without a row after so many times its estimated seconds, and at least
-    ``second_chance_after``, is overtaken (0: never). ``liveness_timeout``: seconds without a sign of life, while
-    a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
-    service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
-    tables with the same rows; ``replica_service`` says where copies of logical tables are; ``registry`` and
-    ``evaluator_registry`` name more sources, and evaluators in the place of ``evaluators``. ``functions``: operation
-    calls by name, as they are configured; relative paths in them count from ``base``. ``columns``: what columns mean,
-    by ``alias.table.column``. ``token``: what the evaluators know this federation by; ``flight_host`` and
-    ``flight_port``: where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and
-    sources. ``callers``: whether sources are asked by the right of the federation (``own``) or of the caller
-    (``forward``, ``exchange``: where tokens are exchanged)."""
+    """Where a federation runs, and what it reads.
+
+    Execution: ``evaluators`` are ``local``, URLs of evaluator services, or one address of Ray. They know this
+    federation by ``token``; at ``flight_host`` and ``flight_port`` they read rows of sources that only this process
+    can read, and ``tls`` has the certificates for that. ``memory_bytes``: what DuckDB uses for all queries before
+    it spills to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit; in a service with ``limits.memory_bytes``
+    half of that). ``liveness_timeout``: seconds without a sign of life, while a statement waits for its rows, until
+    a service counts as lost. ``upload_bytes``: all tables that were uploaded into a service's federation together
+    (0: no uploads).
+
+    Planning: ``lifetime``: seconds for which statistics count as current. ``pushdown``: what sources compute, one
+    of ``PUSHDOWN``. ``second_chance``: a statement is overtaken if it gives no row within so many times its
+    estimated seconds, and at least ``second_chance_after`` (0: never).
+
+    Tables: ``sources``. ``views``: named queries. ``replicas``: from ``alias.table`` to other tables with the same
+    rows; ``replica_service``: where copies of logical tables are. ``registry`` and ``evaluator_registry``: sources
+    and evaluators from a registry. ``functions``: operation calls by name; relative paths in them start at
+    ``base``. ``columns``: what columns mean, by ``alias.table.column``.
+
+    Rights: ``callers``: sources get the credentials of the federation (``own``), the caller's token (``forward``),
+    or a token in exchange for it (``exchange``).
+    """
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)

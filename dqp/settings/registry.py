@@ -15,10 +15,10 @@ from dqp.settings.sections import LOOPBACK, Reader, check_services
 
 @dataclass(frozen=True, kw_only=True)
 class RegistrySettings:
-    """The registry at ``url`` names sources, or evaluators: those that ``find`` says, in SPARQL or by conditions;
-    empty: all. ``publishers``: the owners of entries that are believed; none: those of nobody, in a registry that knows
-    no callers. ``allow``: prefixes of the addresses that are asked. ``token``: what the registry knows this federation
-    by; ``source_token``: what the services that ``allow`` lists know it by. ``ca`` in the place of that of ``tls``."""
+    """The registry at ``url`` names sources, or evaluators: those that match ``find``, conditions or SPARQL; empty:
+    all. ``publishers``: the owners whose entries are trusted; empty: entries without an owner, in a registry that
+    does not identify its callers. ``allow``: the beginnings of the addresses that may be used. ``token``: the token
+    for the registry; ``source_token``: that for the services that ``allow`` lists. ``ca`` replaces that of ``tls``."""
 
     url: str
     find: str = ""

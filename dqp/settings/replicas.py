@@ -16,12 +16,12 @@ from dqp.settings.sections import LOOPBACK, Reader, check_alias, check_services,
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaServiceSettings:
-    """The service at ``url`` says where copies of logical tables are; in SQL these are ``alias.NAME``. ``token``: what
-    it, and the ``services`` that are listed, know this federation by; ``ca`` in the place of that of the federation's
-    ``tls``. What it says is taken for the present state for ``lifetime`` seconds. Copies older than ``max_age`` seconds
-    are not read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources.
-    ``catalogs``: the service is asked, as an index, which catalogs have a name, and then those at the addresses with
-    these prefixes, which know this federation by ``token``, too."""
+    """The replica service at ``url`` says where copies of logical tables are; in SQL these are ``alias.NAME``. It,
+    and the ``services`` that are listed, know this federation by ``token``; ``ca`` replaces that of the
+    federation's ``tls``. Its answers count as current for ``lifetime`` seconds. Copies older than ``max_age``
+    seconds are not read. ``services``: beginnings of the addresses at which copies are read, besides those of the
+    sources. ``catalogs``: if set, the service at ``url`` is an index, which says which catalogs have a name; those
+    at addresses that begin so are asked, with ``token``."""
 
     url: str
     alias: str = "replicas"

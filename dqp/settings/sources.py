@@ -20,12 +20,11 @@ from dqp.settings.sections import Reader, check_alias
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """Tables are ``alias.table``. One of ``url`` (a resource of a data service), ``resource`` (of this service) and
-    ``database`` (an SQLAlchemy URL, in this process; it may hold a password and is never printed). ``replicas``: URLs
-    of resources that have the same tables. ``token``: what the services at ``url`` and ``replicas`` know this
-    federation by. ``ca``, ``certificate`` and ``key`` in the place of those of the federation's ``tls``. ``forward``:
-    they are sent the caller's token in the place of one of the federation; ``exchange``: one that is exchanged for it.
-    """
+    """A source; its tables are ``alias.table``. It has one of ``url`` (a resource of a data service), ``resource``
+    (of this service) and ``database`` (an SQLAlchemy URL, read in this process; it may have a password and is never
+    printed). ``replicas``: URLs of resources with the same tables. The services at ``url`` and ``replicas`` know
+    this federation by ``token``. ``ca``, ``certificate`` and ``key`` replace those of the federation's ``tls``.
+    ``forward``: the services get the caller's token instead of ``token``; ``exchange``: one in exchange for it."""
 
     alias: str
     url: str | None = None

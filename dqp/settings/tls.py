@@ -13,9 +13,9 @@ from dqp.settings.sections import Reader, mapping
 
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings:
-    """TLS between nodes, by files (PEM): the ``certificate`` that this process shows at its port and to others, its
-    private ``key`` (none: in the same file); ``client_ca``: authorities of the certificates that everybody must show
-    who comes to its port; ``ca``: authorities trusted besides those of the system."""
+    """PEM files for TLS between nodes. ``certificate``: that of this process, at its port and as a client; ``key``:
+    its private key (default: in ``certificate``). ``client_ca``: the authorities whose certificates every client of
+    its port must have. ``ca``: authorities trusted besides those of the system."""
 
     certificate: Path | None = None
     key: Path | None = None
