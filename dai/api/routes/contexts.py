@@ -85,7 +85,7 @@ async def list_contexts(service: TheService, caller: TheCaller) -> Response:
 @router.post(
     "",
     status_code=201,
-    summary="Make a document, of version 1",
+    summary="Create a document, of version 1",
     response_model=ContextDescription,
     responses=answers(*_ROOM, ok={201: {"headers": {"Location": header("the document"), **_ETAG}}}),
     openapi_extra=_BODY,
@@ -102,7 +102,7 @@ async def post_document(
 @router.put(
     "/{context}",
     summary="Store a context, or replace a document",
-    description="A context that is there already is renewed. A document needs If-Match with its ETag, or *.",
+    description="A stored context is renewed. A document needs If-Match with its ETag, or *.",
     response_model=ContextDescription,
     responses=answers(
         *(*_ROOM, DataError, NotFoundError, ConflictError, PreconditionError, PreconditionRequiredError),
@@ -173,7 +173,7 @@ async def get_context(request: Request, service: TheService, caller: TheCaller, 
 @router.delete(
     "/{context}",
     status_code=204,
-    summary="End the lease of a context, or a document",
+    summary="Delete a context or a document",
     responses=answers(NotFoundError, ConflictError),
 )
 async def delete_context(service: TheService, caller: TheCaller, context: Id) -> Response:
@@ -183,7 +183,7 @@ async def delete_context(service: TheService, caller: TheCaller, context: Id) ->
 
 @router.get(
     "/{context}/lease",
-    summary="Until when it is kept",
+    summary="How long a context or document is kept",
     response_model=ContextDescription,
     responses=answers(NotFoundError),
 )
@@ -193,8 +193,8 @@ async def get_lease(service: TheService, caller: TheCaller, context: Id) -> Resp
 
 @router.put(
     "/{context}/lease",
-    summary="Keep it for so long from now, and its parents as long",
-    description="A lease never ends earlier by it.",
+    summary="Renew the lease of a context or document, and of its parents",
+    description="A renewal never shortens a lease.",
     response_model=ContextDescription,
     responses=answers(NotFoundError),
 )

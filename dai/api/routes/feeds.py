@@ -96,14 +96,14 @@ class Placed(BaseModel):
 
 @router.get("", summary="The feeds that you may follow", response_model=FeedList, responses=answers())
 async def list_feeds(service: TheService, caller: TheCaller) -> Response:
-    """With several workers those of one of them."""
+    """With several workers, the feeds of one of them."""
     return JSONAnswer({"feeds": [described(each) for each in service.feeds.all() if each.may_read(caller)]})
 
 
 @router.post(
     "",
     status_code=201,
-    summary="Make a feed",
+    summary="Create a feed",
     response_model=FeedDescription,
     responses=answers(
         *(TooLargeError, UnsupportedMediaTypeError, SlowRequestError, QuotaError),
@@ -133,7 +133,7 @@ async def get_feed(service: TheService, caller: TheCaller, feed: Text) -> Respon
 @router.delete(
     "/{feed}",
     status_code=204,
-    summary="End a feed and forget its blocks",
+    summary="End a feed and drop its blocks",
     description="PUT …/blocks/N?last=true ends one whose readers shall have what is left.",
     responses=answers(NotFoundError, DeniedError),
 )
@@ -147,7 +147,7 @@ async def delete_feed(service: TheService, caller: TheCaller, feed: Text) -> Res
 
 @router.put(
     "/{feed}/blocks/{number}",
-    summary="Publish a block, or several in frames; the same number of the same producer again is the same block",
+    summary="Publish a block, or several in frames; a number that a producer sends again counts once",
     response_model=Placed,
     responses=answers(
         *(NotFoundError, DeniedError, ConflictError, GoneError, DataError, TooLargeError, SlowRequestError, BusyError)
@@ -183,7 +183,7 @@ async def publish_block(
 
 @changing.get(
     "/{feed}/blocks/{number}",
-    summary="A block of a feed, and as many after it as asked for",
+    summary="A block of a feed, and the next ones",
     response_class=Response,
     responses=answers(
         *(NotFoundError, ConflictError, GoneError),
@@ -252,7 +252,7 @@ async def _awaited(feed: Feed, number: int, options: Pulling) -> Portion:
 
 @changing.get(
     "/{feed}/blocks",
-    summary="Follow a feed: its blocks as they come, as frames or server-sent events",
+    summary="Follow a feed: its blocks as they arrive, as frames or server-sent events",
     description="A reader who is slower than the feed keeps blocks is told how many were lost, and goes on with the "
     "first that is left. Last-Event-ID goes on where a connection of events broke off.",
     response_class=Response,

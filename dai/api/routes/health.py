@@ -30,7 +30,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @router.get(
     "/",
-    summary="What this is, as a page or as JSON",
+    summary="The service, as a page or as JSON",
     response_class=Response,
     responses=answers(ok={200: {"content": {"application/json": {}, "text/html": {}}}}),
 )
@@ -84,7 +84,7 @@ async def _outcome(check: Awaitable[None]) -> str:
 )
 @router.get(
     "/health/ready",
-    summary="The state database answers, and a resource does",
+    summary="The state database and at least one resource answer",
     responses=answers(ok={503: {"description": "Not ready", "content": {"application/json": {}}}}),
 )
 async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
@@ -152,7 +152,7 @@ async def get_openapi(request: Request) -> dict[str, Any]:
 
 @router.get(
     "/docs",
-    summary="This description, to read",
+    summary="This description as a page",
     response_class=Response,
     responses=answers(ok={200: {"content": {"text/html": {}}}}),
 )

@@ -246,7 +246,7 @@ async def get_job(
 
 
 @router.delete(
-    "/{job}", summary="Stop a job, forget it and its results", status_code=204, responses=answers(NotFoundError)
+    "/{job}", summary="Stop a job, and delete it with its results", status_code=204, responses=answers(NotFoundError)
 )
 async def delete_job(service: TheService, caller: TheCaller, job: Text) -> Response:
     await _control(service, service.jobs.get, job, caller)

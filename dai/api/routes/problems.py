@@ -17,7 +17,7 @@ router = APIRouter(route_class=Route, tags=["operations"])
 
 @router.get(
     "/problems/{request}",
-    summary="Why the answer with this X-Request-ID broke off: its problem, with the rows that came before",
+    summary="Why the answer with this X-Request-ID broke off, with the number of rows before that",
     response_class=Response,
     responses=answers(NotFoundError, ok={200: {"content": {PROBLEM: {"schema": {"type": "object"}}}}}),
 )

@@ -86,7 +86,7 @@ async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
 
 @router.get("", summary="The data resources", response_model=ResourceList, responses=answers())
 async def list_resources(service: TheService, caller: TheCaller) -> Response:
-    """Those that the caller may ask."""
+    """Those that the caller may use."""
     asked = [_listed(service, each) for each in service.resources.seen_by(caller)]
     return JSONAnswer({"resources": await asyncio.gather(*asked)})
 
@@ -141,7 +141,7 @@ async def get_schema(
 
 @router.get(
     "/{resource}/statistics",
-    summary="What the database knows of a table without reading it",
+    summary="The database's statistics of a table, without reading the table",
     description="Estimates of rows and bytes, and of columns: different values, fraction of NULLs, smallest and "
     "largest value as text, bytes. null: the database does not know.",
     response_model=Statistics,

@@ -48,7 +48,7 @@ class SessionDescription(BaseModel):
 @router.post(
     "",
     status_code=201,
-    summary="Make a session",
+    summary="Create a session",
     response_model=SessionDescription,
     responses=answers(
         *(TooLargeError, UnsupportedMediaTypeError, SlowRequestError, QuotaError),
@@ -100,7 +100,7 @@ async def patch_session(service: TheService, caller: TheCaller, session: Text, b
 @frequent.delete(
     "/{session}",
     status_code=204,
-    summary="End a session: what still runs in it stops",
+    summary="End a session and stop what runs in it",
     responses=answers(NotFoundError),
 )
 async def delete_session(request: Request, session: Text, options: Annotated[Asked, Query()]) -> Response:

@@ -75,7 +75,7 @@ class Rest(Asked):
 
 @pulls.get(
     "/blocks/{number}",
-    summary="Pull a block, and as many after it as asked for; acknowledges those before it",
+    summary="Pull a block, and the next ones; acknowledges the blocks before it",
     response_class=Response,
     responses=answers(
         *(NotFoundError, ConflictError, GoneError),
@@ -110,7 +110,7 @@ async def get_block(
 @router.put(
     "/blocks/{number}",
     status_code=204,
-    summary="Push a block, or several in frames; the same number again is the same block",
+    summary="Push a block, or several in frames; a number that is sent again counts once",
     responses=answers(
         *(NotFoundError, ConflictError, GoneError, DataError, TooLargeError, BackPressureError, SlowRequestError),
         ok={
@@ -196,7 +196,7 @@ def _full(all: Budget, full: Budget) -> DaiError:
 @router.delete(
     "",
     status_code=204,
-    summary="End a stream before its end: what fills or reads it stops",
+    summary="End a stream early: the activity that writes or reads it stops",
     responses=answers(NotFoundError, ConflictError, GoneError),
 )
 async def delete_stream(
@@ -215,7 +215,7 @@ async def delete_stream(
 
 @router.get(
     "",
-    summary="All blocks of a stream that are left",
+    summary="All remaining blocks of a stream",
     response_class=Response,
     responses=answers(
         *(NotFoundError, ConflictError, GoneError),

@@ -45,7 +45,7 @@ class After(Asked):
 
 @router.get(
     "/changes",
-    summary="What happened to entries, as a page or as server-sent events",
+    summary="Changes of entries, as a page or as server-sent events",
     description="Accept: text/event-stream follows the changes; Last-Event-ID goes on where a connection broke off.",
     responses=answers(
         NotFoundError,

@@ -29,7 +29,7 @@ class Asking(Asked):
 
 @router.get(
     "/dcat",
-    summary="The services that hold, and their tables, as a catalog in DCAT-AP",
+    summary="The services and their tables as a catalog in DCAT-AP",
     responses=answers(
         *(NotFoundError, DeniedError, ParameterError, NotAcceptableError),
         ok={200: {"content": {each: {} for each in FORMATS}}},

@@ -122,7 +122,7 @@ async def get_registry(book: Reading) -> Response:
 
 @router.get(
     "/entries",
-    summary="The entries that hold, by their keys",
+    summary="The entries with a valid lease, by their keys",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def get_entries(book: Reading, asked: Annotated[Listed, Query()]) -> Response:
@@ -210,7 +210,7 @@ def _publications(body: bytes, most: int) -> tuple[Several, list[operations.Publ
 
 @router.delete(
     "/entries",
-    summary="Delete an entry, with all that stands below it",
+    summary="Delete an entry and the entries below it",
     status_code=204,
     responses=answers(NotFoundError, DeniedError),
 )
@@ -221,7 +221,7 @@ async def delete_entry(book: Writing, asked: Annotated[Key, Query()]) -> Respons
 
 @router.post(
     "/deprecated",
-    summary="Deprecate an entry: it is found by its key alone, until it is published or renewed",
+    summary="Deprecate an entry: until it is published or renewed, only its key finds it",
     openapi_extra=takes({JSON: Key.model_json_schema()}),
     responses=answers(*_CHANGED),
 )
@@ -245,7 +245,7 @@ async def post_leases(book: Writing, body: TheBody) -> Response:
 
 @router.post(
     "/readers",
-    summary="Say who sees an entry",
+    summary="Set who sees an entry",
     openapi_extra=takes({JSON: Readers.model_json_schema()}),
     responses=answers(*_CHANGED),
 )
@@ -259,7 +259,7 @@ async def post_readers(book: Writing, body: TheBody) -> Response:
 
 @router.get(
     "/services",
-    summary="The services that hold",
+    summary="The services with a valid lease",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def get_services(book: Reading, asked: Annotated[Listed, Query()]) -> Response:
@@ -270,7 +270,7 @@ async def get_services(book: Reading, asked: Annotated[Listed, Query()]) -> Resp
 
 @router.get(
     "/metadata",
-    summary="What is said about entries, by their owners and by others",
+    summary="Metadata about entries, by their owners and by others",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Response:
@@ -293,7 +293,7 @@ async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Resp
 
 @router.post(
     "/metadata",
-    summary="Say something about an entry, whoever owns that",
+    summary="Add metadata to an entry, whoever owns the entry",
     openapi_extra=takes({JSON: Annotation.model_json_schema()}),
     responses=answers(*_ROOM),
 )
@@ -310,7 +310,7 @@ async def post_metadata(book: Writing, body: TheBody) -> Response:
 
 @router.get(
     "/find",
-    summary="What fits a text best, with the reasons",
+    summary="The entries that match a text best, with the reasons",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Response:

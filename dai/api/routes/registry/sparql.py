@@ -62,7 +62,7 @@ async def get_sparql(book: Reading, accept: Accept, asked: Annotated[Asking, Que
 
 @router.post(
     "/sparql",
-    summary="The same for a long query: as the body, or in a form",
+    summary="The answer to a long query, sent as the body or in a form",
     openapi_extra=takes({SPARQL: None, RDQL: None, FORM: Asking.model_json_schema()}),
     responses=answers(*_REFUSED, *BODY, ok={200: {"content": {each: {} for each in (*SOLUTIONS, *TRIPLES)}}}),
     response_class=Response,

@@ -57,7 +57,7 @@ async def _own(book: Book, id: str) -> Webhook:
 
 @router.get(
     "/webhooks",
-    summary="The webhooks of the caller, and how far they are",
+    summary="The webhooks of the caller, and the last change that each has sent",
     responses=answers(NotFoundError, DeniedError),
 )
 async def get_webhooks(book: Reading) -> Response:
@@ -67,7 +67,7 @@ async def get_webhooks(book: Reading) -> Response:
 
 @router.post(
     "/webhooks",
-    summary="Send changes of entries from now on; or change a webhook, which then goes on",
+    summary="Create a webhook, which sends changes of entries; or change one, which then goes on",
     description="Each request is signed (RFC 9421, hmac-sha256) by the secret, which is shown when a webhook is made.",
     openapi_extra=takes({JSON: Hook.model_json_schema()}),
     responses=answers(NotFoundError, DeniedError, ParameterError, QuotaError, *BODY),
@@ -106,7 +106,7 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
 
 @router.delete(
     "/webhooks",
-    summary="Send no changes any more",
+    summary="Delete a webhook",
     status_code=204,
     responses=answers(NotFoundError, DeniedError),
 )

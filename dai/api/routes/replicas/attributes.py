@@ -145,7 +145,7 @@ async def get_values(here: Reading, asked: Annotated[Key, Query()]) -> Response:
 
 @router.get(
     "/values/search",
-    summary="The names whose attribute has such a value",
+    summary="The names with a value of an attribute",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def search(here: Reading, asked: Annotated[Search, Query()]) -> Response:
@@ -180,7 +180,7 @@ def _told_value(each: Value) -> dict[str, Any]:
 
 @router.post(
     "/values",
-    summary="Give names attributes, or other values of those that they have",
+    summary="Add attributes to names, or change their values",
     openapi_extra=json_body(Values),
     responses=answers(NotFoundError, DeniedError, *BODY),
 )
@@ -192,7 +192,7 @@ async def post_values(here: Writing, how: Annotated[Changing, Query()], body: Th
 
 @router.post(
     "/values/delete",
-    summary="Take attributes from names",
+    summary="Delete attributes of names",
     openapi_extra=json_body(Values),
     responses=answers(NotFoundError, DeniedError, *BODY),
 )

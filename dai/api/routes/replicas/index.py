@@ -88,7 +88,7 @@ class Looked(Asked):
 
 @router.get(
     "/indexes",
-    summary="The indexes that this catalog tells its names",
+    summary="The indexes that get the names of this catalog",
     responses=answers(NotFoundError, DeniedError),
 )
 async def get_indexes(here: Reading) -> Response:
@@ -103,7 +103,7 @@ async def get_indexes(here: Reading) -> Response:
 
 @router.post(
     "/indexes",
-    summary="Tell one more index; for administrators",
+    summary="Add an index; for administrators",
     openapi_extra=json_body(ToldIndexes),
     responses=answers(NotFoundError, DeniedError, ConflictError, *BODY),
 )
@@ -127,7 +127,7 @@ async def post_index(here: Administering, body: TheBody) -> Response:
 
 @router.delete(
     "/indexes",
-    summary="Tell an index no more; for administrators",
+    summary="Remove an index; for administrators",
     responses=answers(NotFoundError, DeniedError),
 )
 async def delete_index(here: Administering, asked: Annotated[Unlisted, Query()]) -> Response:
@@ -140,7 +140,7 @@ async def delete_index(here: Administering, asked: Annotated[Unlisted, Query()])
 
 @router.post(
     "/updates",
-    summary="Tell all indexes all names, soon; for administrators",
+    summary="Send all names to all indexes, soon; for administrators",
     responses=answers(NotFoundError, DeniedError),
     status_code=202,
 )
@@ -151,7 +151,7 @@ async def update_now(here: Administering) -> Response:
 
 @router.get(
     "/index",
-    summary="The catalogs that have a name, or names that fit a pattern",
+    summary="The catalogs that have a name, or names that match a pattern",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def get_index(here: Reading, asked: Annotated[Known, Query()]) -> Response:
@@ -228,7 +228,7 @@ async def take_filter(here: Telling, asked: Annotated[Lasting, Query()], body: T
 
 @router.post(
     "/index/changes",
-    summary="What changed of a catalog since its last update",
+    summary="Changes of a catalog since its last update",
     openapi_extra=json_body(Changed),
     responses=answers(NotFoundError, DeniedError, *BODY),
 )
@@ -243,7 +243,7 @@ async def take_changes(here: Telling, body: TheBody) -> Response:
 
 @router.delete(
     "/index/catalogs",
-    summary="The catalog is gone: the index forgets it",
+    summary="Forget a catalog",
     responses=answers(NotFoundError, DeniedError),
 )
 async def withdraw(here: Telling, asked: Annotated[Gone, Query()]) -> Response:

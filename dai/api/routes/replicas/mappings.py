@@ -137,7 +137,7 @@ async def get_replicas(here: Reading) -> Response:
 
 @router.get(
     "/mappings",
-    summary="The mappings of a name, or of the names that fit a pattern",
+    summary="The mappings of a name, or of the names that match a pattern",
     responses=answers(NotFoundError, DeniedError, ParameterError),
 )
 async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings, Query()]) -> Response:
@@ -189,7 +189,7 @@ async def query_mappings(here: Reading, body: TheBody) -> Response:
 
 @router.post(
     "/mappings",
-    summary="Add mappings, each by itself; what is refused is told",
+    summary="Add mappings; each succeeds or is refused by itself",
     openapi_extra=_MAPPED,
     responses=answers(NotFoundError, DeniedError, *BODY),
 )
@@ -200,7 +200,7 @@ async def post_mappings(here: Writing, how: Annotated[How, Query()], body: TheBo
 
 @router.post(
     "/mappings/delete",
-    summary="Delete mappings; a name that has none any more is gone with its attributes",
+    summary="Delete mappings; a name without a mapping is deleted with its attributes",
     openapi_extra=_MAPPED,
     responses=answers(NotFoundError, DeniedError, *BODY),
 )
@@ -210,7 +210,7 @@ async def delete_mappings(here: Writing, body: TheBody, request: Request) -> Res
 
 @router.post(
     "/names/rename",
-    summary="Give names another name; mappings and attributes go with them",
+    summary="Rename names; they keep their mappings and attributes",
     openapi_extra=json_body(Renames),
     responses=answers(NotFoundError, DeniedError, *BODY),
 )
