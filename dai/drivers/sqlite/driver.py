@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
-from dai.drivers.connections.rows import FIRST_ROWS, batches, columns_of, field
+from dai.drivers.connections.rows import FIRST_ROWS, batches, field
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
@@ -41,7 +42,7 @@ from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import is_locked, locked, translated
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
+from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
@@ -267,31 +268,24 @@ class SQLite(PooledDriver[Connection]):
             # Waits where the file is locked, once. Any read makes the connection see tables that others have changed;
             # making a view does not.
             connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
-            check(connection, text, bound)
             declared = _declared(connection, query)
+            check(connection, text, bound)
             cursor.execute(text, bound)
             if cursor.description is None:
                 raise NotAQueryError("The statement gives no rows.", sql=sql)
         names = [column[0] for column in cursor.description]
         first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
         complete = len(first) < min(FIRST_ROWS, batch_rows or FIRST_ROWS)
-        if len(declared) != len(names):
-            declared = [""] * len(names)
-        kinds = [
-            choose(name, type, values, complete)
-            for name, type, values in zip(names, declared, columns_of(first, len(names)), strict=True)
-        ]
+        kinds = chosen(names, declared, first, complete)
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
-
-        def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
-            return _arrays(kinds, rows, row)
 
         def close() -> None:
             with contextlib.suppress(sqlite3.Error):
                 cursor.close()
             release(connection, failed)
 
-        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        convert, batch_bytes = partial(arrays, kinds), self._options.batch_bytes
+        portions = batches(first, fetch, convert, schema, batch_bytes=batch_bytes, batch_rows=batch_rows)
         return Stream(schema, portions, close)
 
 
@@ -343,10 +337,6 @@ class _Session(PooledSession[Connection]):
             if cursor.description is not None:
                 cursor.fetchall()
             return max(cursor.rowcount, 0)
-
-
-def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
-    return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
 
 
 def _declared(connection: Connection, query: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dai.drivers.connections.rows import unfitting
+from dai.drivers.connections.rows import columns_of, unfitting
 from dai.errors import DataError, ParameterError
 
 _UTC = pa.timestamp("us", "UTC")
@@ -85,6 +85,20 @@ def type_name(declared: str, type: pa.DataType) -> str:
     return name or _STORED.get(type, "text")
 
 
+def chosen(
+    names: Sequence[str], declared: Sequence[str], rows: Sequence[tuple[Any, ...]], complete: bool
+) -> list[Kind]:
+    """The kinds of the columns whose first rows are these; ``declared`` may be empty: nobody knows."""
+    columns = columns_of(rows, len(names))
+    types = declared if len(declared) == len(names) else [""] * len(names)
+    return [choose(*each, complete) for each in zip(names, types, columns, strict=True)]
+
+
+def arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
+    """One portion of the columns; ``row`` is the number of its first row."""
+    return [_array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
+
+
 def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> Kind:
     """The kind of a column whose first values are these; ``complete`` when there are no others."""
     wanted = declared_type(declared)
@@ -103,8 +117,7 @@ def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> K
     return Kind(name, type_name("", stored.type), stored.type, stored.type, bool(declared))
 
 
-def array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
-    """One portion of a column; ``row`` is the number of its first value."""
+def _array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
     stored = _stored(values)
     column = None
     if stored is not None:
