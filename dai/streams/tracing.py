@@ -76,10 +76,8 @@ def ending(span: Span | None) -> Iterator[None]:
         span.end()
 
 
-def streamed(span: Span | None, opened: Callable[[], Stream]) -> Stream:
+def streamed(span: Span, opened: Callable[[], Stream]) -> Stream:
     """What ``opened`` gives: the span ends with it, or where it fails."""
-    if span is None:
-        return opened()
     try:
         stream = opened()
     except BaseException as error:

@@ -38,23 +38,16 @@ class Arriving:
         self._schema: pa.Schema | None = None
         self._streamed = False
         for number, each in enumerate(fetches):
-            execution.start(partial(self._run, each), f"{thread}-{number}")
-
-    def _run(self, fetch: Callable[[Arriving], None]) -> None:
-        try:
-            fetch(self)
-        except BaseException:
-            self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
-            raise
-        self._buffer.finish()
+            execution.start(partial(each, self), f"{thread}-{number}", measure)
 
     def take(self, stream: Stream, touched: Callable[[], None] = lambda: None) -> None:
-        """All rows of one producer; ``touched`` is called when the first have come."""
+        """All rows of one producer, which has ended then; ``touched`` is called when the first have come."""
         schema = self._schema_of(stream.schema)
         for batch in stream:
             if batch.num_rows:
                 self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 touched()
+        self._buffer.finish()
 
     def _schema_of(self, schema: pa.Schema) -> pa.Schema:
         """The schema of all producers: that of the one that answered first."""

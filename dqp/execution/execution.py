@@ -30,8 +30,8 @@ from dqp.algebra.operators import Exchange, Remote
 from dqp.planning.splitting import SPLIT_ROWS
 
 if TYPE_CHECKING:
+    from dqp.planning.alternatives import Chance, Overtaking
     from dqp.planning.distribution.placement import Placement
-    from dqp.planning.second_chance import Chance, Overtaking
 
 log = logging.getLogger("dqp.execution.execution")
 
@@ -265,19 +265,21 @@ class Execution:
                 raise ClosedError("The query has ended.")
         return Path(self._parent or tempfile.gettempdir())
 
-    def start(self, work: Callable[[], None], name: str) -> None:
-        """Run ``work`` in a thread. What it raises fails the attempt under way, and no later one: a thread may outlive
-        its attempt if its driver does not return."""
+    def start(self, work: Callable[[], None], name: str, measure: Measure | None = None) -> None:
+        """Run ``work`` in a thread. What it raises ends ``measure`` and fails the attempt under way, and no later one:
+        a thread may outlive its attempt if its driver does not return."""
         cancellation = self.cancellation
 
         def run() -> None:
             try:
                 work()
-            except DaiError as error:
-                cancellation.cancel(error)
             except Exception as error:
-                log.exception("%s failed", name)
-                cancellation.cancel(InternalError(f"Fetching failed: {type(error).__name__}."))
+                if measure is not None:
+                    measure.ended("stopped" if cancellation.cancelled else "failed")
+                if not isinstance(error, DaiError):
+                    log.exception("%s failed", name)
+                    error = InternalError(f"Fetching failed: {type(error).__name__}.")
+                cancellation.cancel(error)
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         with self._lock:

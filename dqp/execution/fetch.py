@@ -34,7 +34,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure
-from dqp.execution.second_chance import overtakable
+from dqp.execution.overtaking import chance_of, raced
 from dqp.planning.splitting import FEW, divided, scanned
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
@@ -162,7 +162,8 @@ class Reading(Arriving):
         parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, splits)]
         self.columns = parts[0][0].statement.columns
         self._slots = execution.slots(remote.source)
-        self._chance = len(parts) == 1  # the parts of a scan have to have the same types
+        # the parts of a scan have to have the same types
+        self._chance = chance_of(remote, execution) if len(parts) == 1 else None
         fetches = [partial(self._fetch, part) for part in parts]
         super().__init__(fetches, [each for each, _ in self.columns], execution, measure, f"dqp-{remote.source}")
 
@@ -172,12 +173,11 @@ class Reading(Arriving):
             first_of(asked, self._measure, self._cancellation, self._lost)
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
-        opened = partial(_opened, place, self._catalog)
-        execution = self._execution
-        if self._chance:
-            stream = overtakable(opened, self.remote, self.columns, execution)
+        if self._chance is None:
+            stream = _opened(place, self._catalog, self._cancellation)
         else:
-            stream = opened(execution.cancellation)
+            sent = partial(_opened, place, self._catalog)
+            stream = raced(sent, self.remote, self.columns, self._execution, self._chance)
         with stream:
             self.take(stream, touched)
 
@@ -268,7 +268,11 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     cancellation: Cancellation = execution.cancellation
 
     def opened(place: Place, _: Callable[[], None]) -> Stream:
-        stream = overtakable(partial(_opened, place, catalog), remote, place.statement.columns, execution)
+        if (chance := chance_of(remote, execution)) is None:
+            stream = _opened(place, catalog, cancellation)
+        else:
+            sent = partial(_opened, place, catalog)
+            stream = raced(sent, remote, place.statement.columns, execution, chance)
         return _renamed(stream, place, cancellation, lost)
 
     asked = [Asked.of(each, partial(opened, each)) for each in places(remote, catalog, lost)]

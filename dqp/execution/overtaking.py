@@ -26,20 +26,22 @@ from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.operators import Remote
 from dqp.execution.execution import Execution
-from dqp.planning.second_chance import Alternative, Chance, Columns, Overtaking, has_alternative
+from dqp.planning.alternatives import Alternative, Chance, Columns, Overtaking, has_alternative
 
-log = logging.getLogger("dqp.execution.second_chance")
+log = logging.getLogger("dqp.execution.overtaking")
 
 
 Sent = Callable[[Cancellation], Stream]
 """Sends the statement."""
 
 
-def overtakable(sent: Sent, remote: Remote, columns: Columns, execution: Execution) -> Stream:
+def chance_of(remote: Remote, execution: Execution) -> Chance | None:
+    """None where the statement has no alternative."""
+    return execution.chance if has_alternative(remote) else None
+
+
+def raced(sent: Sent, remote: Remote, columns: Columns, execution: Execution, chance: Chance) -> Stream:
     """The rows of a statement, or of its alternative."""
-    chance = execution.chance
-    if chance is None or not has_alternative(remote):
-        return sent(execution.cancellation)
     return _Race(remote, columns, execution, chance).run(sent)
 
 

@@ -10,10 +10,10 @@ from typing import Protocol
 from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort
 from dqp.algebra.trees import walk, walk_deep
 from dqp.catalog.statistics.learned import Learned
+from dqp.planning.alternatives import Overtaking
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import COUNTED
 from dqp.planning.rules.subtrees import is_plain
-from dqp.planning.second_chance import Overtaking
 
 LEAST_SECONDS = 0.2
 """Nothing is learned from a shorter query: a better plan would save too little."""

@@ -54,7 +54,7 @@ from dqp.planning.splitting import divided, parts
 from dqp.runtimes.attempt import ANSWER, Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
-from dqp.runtimes.local import FORESEEN, Local, Query
+from dqp.runtimes.local import FORESEEN, Local, Query, adapted
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 
@@ -225,7 +225,7 @@ class Distributed(Local):
         execution.at_end(turn.close)
 
     def _begun(self, query: Query, readings: Readings) -> Stream:
-        execution, context = query.execution, query.context
+        execution, context, tree = query.execution, query.context, adapted(query, readings)
         assert context is not None
         evaluators = self._alive(again=execution.attempt > 1)
         at_hand = {
@@ -233,7 +233,7 @@ class Distributed(Local):
             for remote, reading in readings.begun.items()
             if (table := reading.whole(execution.options.inline_bytes)) is not None
         }
-        plan = self._cut(query.tree, context, len(evaluators), execution, readings, at_hand)
+        plan = self._cut(tree, context, len(evaluators), execution, readings, at_hand)
         execution.placement = Placement(plan, named_places(plan, [each.name for each, _ in evaluators]))
         attempt = Attempt(self, plan, evaluators, execution, readings, at_hand)
         return _renamed(attempt.start(query.names, query.types), query.names, query.types)

@@ -21,11 +21,11 @@ from dqp.execution.fragment import Columns, FragmentRunner, Leaf, Tuples, body_o
 from dqp.execution.leaves import quoted, read_as, remotes
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
+from dqp.planning.alternatives import Alternative, Chance
 from dqp.planning.context import Context
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.parallel import in_parts
-from dqp.planning.second_chance import Alternative, Chance
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.planning.splitting import divided
 from dqp.runtimes import Runtime
@@ -168,11 +168,7 @@ class Local(Runtime):
         if only is not None:
             return self._through(only, query)
         self._admit(execution)
-        readings = Readings(self._catalog, execution, query.lost)
-        if context is not None:
-            query = replace(query, tree=adapt(query.tree, context, readings.read, execution.options.inline_bytes))
-            execution.remarks = tuple(context.remarks)
-        return self._begun(query, readings)
+        return self._begun(query, Readings(self._catalog, execution, query.lost))
 
     def _admit(self, execution: Execution) -> None:
         """Waits for a turn if too many queries run."""
@@ -213,19 +209,18 @@ class Local(Runtime):
         return stream.map(renamed, schema)
 
     def _begun(self, query: Query, readings: Readings) -> Stream:
-        """The rows of a tree of several leaves, planned again with what was learnt."""
-        query.execution.placement = Placement.here(query.tree)
+        """The rows of a tree of several leaves."""
         return self._here(query, readings)
 
     def _alternative(self, alternative: Alternative, columns: Columns, execution: Execution) -> Stream:
         """The rows of the alternative of a statement, computed in this process."""
-        readings = Readings(self._catalog, execution, Lost())
         names, types = zip(*columns, strict=True)
-        tree = adapt(alternative.tree, alternative.context, readings.read, execution.options.inline_bytes)
-        return self._here(Query(tree, names, types, alternative.context, execution, readings.lost), readings)
+        query = Query(alternative.tree, names, types, alternative.context, execution, Lost())
+        return self._here(query, Readings(self._catalog, execution, query.lost))
 
     def _here(self, query: Query, readings: Readings) -> Stream:
-        execution = query.execution
+        execution, tree = query.execution, adapted(query, readings)
+        execution.placement = Placement.here(tree)
         keys: dict[str, Hashable] = {"": ROOT}
 
         def input_of(path: str, leaf: Leaf) -> Tuples | Remote:
@@ -235,17 +230,28 @@ class Local(Runtime):
             keys[path], keys[f"{path}/"] = call, ("below", call)
             return self.operation(call.function)
 
-        body = body_of(query.tree, self._catalog, input_of, operation_of)
+        body = body_of(tree, self._catalog, input_of, operation_of)
         execution.remarks += body.remarks
-        above = execution.cancellation.span
-        span = None if above is None else above.child("fragment", {"dqp.fragment": ROOT})
         runner = FragmentRunner(self._engine, execution, readings.begin, HERE, keys)
+        above = execution.cancellation.span
+        if above is None:
+            return runner.run(body, query.names, query.types)
+        span = above.child("fragment", {"dqp.fragment": ROOT})
         return streamed(span, lambda: runner.run(body, query.names, query.types))
 
     def operation(self, name: str) -> Operation:
         if name not in self._operations:
             raise InternalError(f"There is no operation {name!r}.")
         return self._operations[name]
+
+
+def adapted(query: Query, readings: Readings) -> Operator:
+    """The tree, planned again with the rows of its small build sides."""
+    if query.context is None:
+        return query.tree
+    tree = adapt(query.tree, query.context, readings.read, query.execution.options.inline_bytes)
+    query.execution.remarks = tuple(query.context.remarks)
+    return tree
 
 
 def alone(tree: Operator) -> Remote | None:

@@ -13,11 +13,11 @@ from dqp.algebra.table import Table
 from dqp.catalog.statistics import learned as store
 from dqp.catalog.statistics.learned import Learned
 from dqp.execution.execution import Measurement
+from dqp.planning.alternatives import Overtaking
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.learning import LEAST_SECONDS, TWICE, learn
 from dqp.planning.rules.subtrees import push_subtrees
-from dqp.planning.second_chance import Overtaking
 from tests.dqp.doubles import Double, catalog_of, numbers, remote
 
 LIFETIME = 100.0

@@ -19,10 +19,10 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
-from dqp.execution.second_chance import overtakable
+from dqp.execution.overtaking import raced
+from dqp.planning.alternatives import Chance
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.second_chance import Chance
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers
@@ -220,9 +220,9 @@ def test_a_race_that_is_over_when_the_alternative_begins(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Execution, "start", start)
     context = Context(catalog_of(Double("pg", Raced("rows", "rows"))), Estimator(), Names())
+    chance = Chance(0.0, 1e-9, context, lambda *_: Stream.of(WHOLE))
     with execution() as run:
-        run.chance = Chance(0.0, 1e-9, context, lambda *_: Stream.of(WHOLE))
-        with overtakable(sent, tree(), (("n", "BIGINT"), ("most", "BIGINT")), run) as stream:
+        with raced(sent, tree(), (("n", "BIGINT"), ("most", "BIGINT")), run, chance) as stream:
             assert stream.table().to_pylist() == STATEMENT
         started[0]()
         assert run.failure is None

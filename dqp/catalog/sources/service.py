@@ -144,8 +144,9 @@ class ServiceSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        above = cancellation.span
-        span = None if above is None else above.child("fetch", {"dqp.source": self.alias}, "client")
+        if (above := cancellation.span) is None:
+            return self._asked(sql, parameters, cancellation, batch_rows, tables)
+        span = above.child("fetch", {"dqp.source": self.alias}, "client")
         return streamed(span, lambda: self._asked(sql, parameters, cancellation.under(span), batch_rows, tables))
 
     def _asked(
