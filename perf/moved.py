@@ -27,7 +27,9 @@ from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import Filter, Operator, Remote, Scan, Sort
 from dqp.algebra.trees import walk
-from dqp.coordinator import Coordinator, Planned, Running
+from dqp.coordinator import Coordinator
+from dqp.coordinator.plans import Planned
+from dqp.coordinator.running import Running
 from dqp.execution.execution import Measurement
 from dqp.execution.fetch import scans_of
 from dqp.execution.leaves import remotes
@@ -165,7 +167,7 @@ def _scans(planned: Planned) -> Iterator[Scan]:
 
 
 def _moved(coordinator: Coordinator, whole: Whole, planned: Planned) -> Moved:
-    running = coordinator.run(planned, cancellation=Cancellation())
+    running = coordinator.runner.run(planned, cancellation=Cancellation())
     with running.stream as stream:
         answer = stream.table()
     measured = [each for each in running.execution.measurements() if isinstance(each.key, Remote)]

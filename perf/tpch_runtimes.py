@@ -193,9 +193,8 @@ def _coordinator(sources: Urls, evaluators: list[str], thresholds: Thresholds = 
     lab = Coordinator(settings)
     if thresholds is not DEFAULT:
         lab.runtime.close()
-        lab.runtime = RUNTIMES[evaluators[0].partition(":")[0]](
-            lab.catalog, settings, operations=lab.operations, thresholds=thresholds
-        )
+        kind = RUNTIMES[evaluators[0].partition(":")[0]]
+        lab.use(lab.catalog, kind(lab.catalog, settings, operations=lab.operations, thresholds=thresholds))
     try:
         yield lab
     finally:

@@ -49,7 +49,8 @@ from dai.streams.stream import Stream
 from dqp.binding.parameters import read
 from dqp.catalog.reflection import WHEN_BACK
 from dqp.catalog.uploads import Uploads
-from dqp.coordinator import Begun, Coordinator
+from dqp.coordinator import Coordinator
+from dqp.coordinator.running import Begun
 from dqp.explain.explanation import Explanation
 from dqp.explain.text import count as count_of
 from dqp.interfaces.frames import NOTHING, other_variables, table_of, tables_named, variables_of

@@ -20,7 +20,7 @@ from dai.errors import RequestError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote
-from dqp.coordinator import Begun
+from dqp.coordinator.running import Begun
 from dqp.execution.execution import Execution
 
 _WAIT = 0.1

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Names, Operator, Remote
-from dqp.algebra.trees import identifiers
+from dqp.algebra.operators import Operator, Remote
 from dqp.planning.context import Context
 from dqp.planning.costing.work import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees
@@ -83,14 +82,7 @@ def has_alternative(remote: Remote) -> bool:
 
 def alternative(remote: Remote, context: Context) -> Alternative | None:
     """The alternative; None if the source must compute the subtree, or if it would make no difference."""
-    own = replace(
-        context,
-        estimator=context.estimator.again(),
-        names=Names(identifiers(remote.tree)),
-        options=replace(context.options, pushdown="none"),
-        types=dict(context.types),
-        remarks=[],
-    )
+    own = replace(context.anew(remote.tree), options=replace(context.options, pushdown="none"))
     tree = push_subtrees(remote.tree, own)
     if isinstance(tree, Remote):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
@@ -11,7 +11,7 @@ from sqlglot import exp
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Aggregate, Inline, Names, Nested, Operator, Project, Remote, Scan, SetOperation
-from dqp.algebra.trees import walk
+from dqp.algebra.trees import identifiers, walk
 from dqp.algebra.types import duckdb_type
 from dqp.planning.costing.cost import Estimator
 
@@ -45,6 +45,11 @@ class Context:
     cancellation: Cancellation | None = None
     decided: list[exp.Expression] = field(default_factory=list)
     """Comparisons of constants that were decided by the value of a parameter."""
+
+    def anew(self, tree: Operator) -> Context:
+        """For planning another tree of the same query."""
+        estimator, names = self.estimator.again(), Names(identifiers(tree))
+        return replace(self, estimator=estimator, names=names, types=dict(self.types), remarks=[], decided=[])
 
     def check(self) -> None:
         """Raises the reason if the query was cancelled."""

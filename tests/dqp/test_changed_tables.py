@@ -88,9 +88,8 @@ def world(
             coordinator = Coordinator(settings)
             if evaluated:
                 coordinator.runtime.close()
-                coordinator.runtime = Service(
-                    coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS
-                )
+                catalog, calls = coordinator.catalog, coordinator.operations
+                coordinator.use(catalog, Service(catalog, settings, operations=calls, thresholds=ALWAYS))
         stack.callback(coordinator.close)
         yield World(drivers, coordinator)
 

@@ -21,7 +21,8 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Operator
 from dqp.binding.parameters import spelled
 from dqp.catalog.sources.local import DriverSource
-from dqp.coordinator import CHARACTERS, Coordinator
+from dqp.coordinator import Coordinator
+from dqp.coordinator.plans import CHARACTERS
 from dqp.explain.explanation import Explanation
 from dqp.planning import top_n
 from dqp.settings import load
@@ -79,7 +80,7 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 @pytest.fixture(autouse=True)
 def _teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: what is learned changes plans."""
-    monkeypatch.setattr("dqp.coordinator.LEAST_SECONDS", float("inf"))
+    monkeypatch.setattr("dqp.coordinator.running.LEAST_SECONDS", float("inf"))
 
 
 def test_a_statement_is_rendered_once_and_kept_with_the_plan(
@@ -127,10 +128,10 @@ def test_a_bound_changes_no_answer(
 ) -> None:
     monkeypatch.setattr(top_n, "ROWS", 10.0)
     monkeypatch.setattr(top_n, "GAIN", 2.0)
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
     assert coordinator.plan(sql).probe is not None, "the test is about top-N probes"
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,10 @@ def test_there_is_no_bound_where_it_would_change_the_answer(
 ) -> None:
     monkeypatch.setattr(top_n, "ROWS", 10.0)
     monkeypatch.setattr(top_n, "GAIN", 2.0)
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
     assert coordinator.plan(sql).probe is None
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
 
 
 def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
@@ -158,7 +159,7 @@ def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
 ) -> None:
     monkeypatch.setattr(top_n, "ROWS", 10.0)
     monkeypatch.setattr(top_n, "GAIN", 2.0)
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
     sql = (
         "select s.label, count(*) from duck.sales s join lite.items i on s.item = i.id + 699 "
         "group by 1 order by 1 limit 3"
@@ -167,7 +168,7 @@ def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
     explained = coordinator.explain(sql, analyze=True)
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
     assert not any("asked first" in each for each in explained.remarks)
-    coordinator._plans.clear()
+    coordinator.plans._kept.clear()
 
 
 @pytest.mark.parametrize("made", [list, np.array, pd.Series])

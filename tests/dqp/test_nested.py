@@ -117,7 +117,8 @@ def test_evaluators_group_by_structures_with_bytes_in_them(tmp_path: Path) -> No
         sources[alias] = f"sqlite:///{tmp_path / alias}"
     lab = Coordinator(load({"sources": sources}))
     lab.runtime.close()
-    lab.runtime = runtime = InProcess(lab.catalog)
+    runtime = InProcess(lab.catalog)
+    lab.use(lab.catalog, runtime)
     runtime._thresholds = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
     try:
         sql = (

@@ -331,7 +331,7 @@ def federation(world: dict[str, str], authority: Path, tls: dict[str, str] | Non
     coordinator = Coordinator(settings)
     if settings.evaluators != ("local",):
         coordinator.runtime.close()
-        coordinator.runtime = Service(coordinator.catalog, settings, thresholds=ALWAYS)
+        coordinator.use(coordinator.catalog, Service(coordinator.catalog, settings, thresholds=ALWAYS))
     return coordinator
 
 

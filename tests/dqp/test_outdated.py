@@ -21,9 +21,11 @@ from dqp.algebra.operators import Scan
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.catalog.statistics import kept
-from dqp.coordinator import Coordinator, Planned
+from dqp.coordinator import Coordinator
+from dqp.coordinator.plans import Planned
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import scans_of
+from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.processes import SECONDS
 
@@ -71,9 +73,9 @@ class World:
         monkeypatch.setattr(kept, "SAMPLE_SECONDS", 0.0)
         settings = FederationSettings()
         self.coordinator = Coordinator(settings)
-        self.coordinator.catalog = Catalog(settings, sources=sources)
         self.coordinator.runtime.close()
-        self.coordinator.runtime = type(self.coordinator.runtime)(self.coordinator.catalog, settings)
+        catalog = Catalog(settings, sources=sources)
+        self.coordinator.use(catalog, Local(catalog, settings))
 
     def start(self) -> Stream:
         return self.coordinator.start(QUERY, cancellation=Cancellation(), begun=self.executions.append)[0]
@@ -116,7 +118,7 @@ def test_a_sample_that_contradicts_begins_the_query_anew(world: World) -> None:
 
 
 def test_a_sample_that_comes_while_the_query_is_planned_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, calls = world.coordinator.plan, itertools.count()
+    plan, calls = world.coordinator.plans.plan, itertools.count()
 
     def slow(*given: Any, **named: Any) -> Planned:
         planned = plan(*given, **named)
@@ -126,7 +128,7 @@ def test_a_sample_that_comes_while_the_query_is_planned_counts(world: World, mon
             assert late.result(SECONDS)
         return planned
 
-    monkeypatch.setattr(world.coordinator, "plan", slow)
+    monkeypatch.setattr(world.coordinator.plans, "plan", slow)
     world.read.set()
     assert world.ask() == ANSWER
     assert "planned again" in world.remarks

@@ -304,7 +304,7 @@ def asked_twice(sql: str, federation: Connected, sent: list[tuple[str, str]]) ->
     coordinator = federation.lab.coordinator
     planned = coordinator.plan(sql)  # which may ask for samples
     sent.clear()
-    running = coordinator.run(planned, cancellation=Cancellation())
+    running = coordinator.runner.run(planned, cancellation=Cancellation())
     with running.stream as stream:
         for _ in stream:
             continue

@@ -242,7 +242,7 @@ def test_a_measured_speed_is_forgotten() -> None:
 
 def test_a_query_teaches_how_fast_a_copy_is(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.register("a")
-    monkeypatch.setattr("dqp.coordinator.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("dqp.coordinator.running.LEAST_SECONDS", 0.0)
     monkeypatch.setattr("dqp.planning.learning.LEAST_SECONDS", 0.0)
     lab = here.federation()
     assert len(ask(lab, "select * from replicas.people")) == ROWS
@@ -411,7 +411,7 @@ def test_one_is_killed_in_mid_query(here: Here, distributed: bool) -> None:
     victim, other = here.register("a", cost=0.001), here.register("b", cost=SLOW)
     lab = here.federation()
     if distributed:
-        lab.runtime = here.made.enter_context(in_process(lab.catalog))
+        lab.use(lab.catalog, here.made.enter_context(in_process(lab.catalog)))
     expected = ask(lab, f"{EACH} order by all")
     reached = here.gates["a"].shut("people", after=100_000)
     with ThreadPoolExecutor(1) as pool:

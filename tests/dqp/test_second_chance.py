@@ -93,10 +93,11 @@ def test_connections_are_limited(trap: tuple[str, str, Driver], connections: int
     product, url, driver = trap
     with closing(driver_for(url, DriverOptions(pool_size=connections, pool_wait=0.2))) as few:
         catalog = Catalog(FederationSettings(), sources=[DriverSource("m", few, own=False)])
-        coordinator = Coordinator(settings := FederationSettings(**EAGER), runtime=Local(catalog, settings))
-        coordinator.catalog = catalog
+        coordinator = Coordinator(settings := FederationSettings(**EAGER))
+        coordinator.runtime.close()
+        coordinator.use(catalog, Local(catalog, settings))
         driver.update(MORE[product].format(101, 4_000), cancellation=Cancellation())
-        running = coordinator.run(coordinator.plan(query(product)), cancellation=Cancellation())
+        running = coordinator.runner.run(coordinator.plan(query(product)), cancellation=Cancellation())
         assert running.stream.table().to_pylist() == [{"n": 4_000}]
         assert few.pool_state()["open"] <= connections
         assert few.pool_state()["open"] == few.pool_state()["idle"]

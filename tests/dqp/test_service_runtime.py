@@ -88,7 +88,10 @@ def coordinator_of(data: ServiceProcess, evaluators: list[ServiceProcess], gate:
     settings = load({"sources": sources, "evaluators": [each.url for each in evaluators]})
     coordinator = Coordinator(settings)
     coordinator.runtime.close()
-    coordinator.runtime = Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS)
+    coordinator.use(
+        coordinator.catalog,
+        Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS),
+    )
     return coordinator
 
 
@@ -157,7 +160,7 @@ def test_keys_travel_as_tables(
 ) -> None:
     monkeypatch.setattr(forms, "ROUND_TRIP", -1e9)
     right = whole.sql(QUERIES[query]).to_arrow_table()
-    running = lab.run(lab.plan(qualified(QUERIES[query], PLACEMENT)), cancellation=Cancellation())
+    running = lab.runner.run(lab.plan(qualified(QUERIES[query], PLACEMENT)), cancellation=Cancellation())
     with running.stream as stream:
         table = stream.table()
     assert compared(right, table, order(QUERIES[query], right.schema.names)) is None
@@ -242,7 +245,7 @@ def test_what_stands_twice_is_sent_to_both_of_its_readers(
              JOIN orders ON l_orderkey = o_orderkey GROUP BY l_suppkey)
              SELECT k, s FROM r WHERE s >= (SELECT max(s) * 0.9 FROM r)"""
     right = whole.sql(sql).to_arrow_table()
-    running = lab.run(lab.plan(qualified(sql, PLACEMENT)), cancellation=Cancellation())
+    running = lab.runner.run(lab.plan(qualified(sql, PLACEMENT)), cancellation=Cancellation())
     with running.stream as stream:
         table = stream.table()
     assert compared(right, table, order(sql, right.schema.names)) is None

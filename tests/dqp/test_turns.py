@@ -72,7 +72,10 @@ def coordinator(started: list[ServiceProcess], data: ServiceProcess) -> Iterator
     settings = load({"sources": sources, "evaluators": evaluators})
     coordinator = Coordinator(settings)
     coordinator.runtime.close()
-    coordinator.runtime = Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS)
+    coordinator.use(
+        coordinator.catalog,
+        Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS),
+    )
     try:
         yield coordinator
     finally:

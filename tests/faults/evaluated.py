@@ -85,7 +85,10 @@ class World:
         loaded = load({"sources": sources, "evaluators": [each.url for each in self.evaluators], **settings})
         coordinator = Coordinator(loaded)
         coordinator.runtime.close()
-        coordinator.runtime = Service(coordinator.catalog, loaded, operations=coordinator.operations, thresholds=ALWAYS)
+        coordinator.use(
+            coordinator.catalog,
+            Service(coordinator.catalog, loaded, operations=coordinator.operations, thresholds=ALWAYS),
+        )
         try:
             yield coordinator
             until(lambda: not threads(), SOON)

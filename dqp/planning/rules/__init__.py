@@ -73,7 +73,9 @@ def optimise(tree: Operator, context: Context) -> Operator:
         context.learn(read)
         if (remark := remark_if_less(read, planned, context)) is not None:
             context.remarks[:] = [*alone.remarks, remark]
-            return read
+            planned = read
+    for each in context.estimator.corrections:
+        context.remark(each)
     return planned
 
 

@@ -1,0 +1,187 @@
+"""A query under way: its plan runs, and the query is planned again where its sources are not as they were thought."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from dai.drivers.sql.meanings import with_meanings
+from dai.errors import DataError, DeniedError, NotFoundError, StatementError, UnauthenticatedError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Operator
+from dqp.binding.parameters import Parameters
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.diagnosis import pointed
+from dqp.coordinator.plans import Planned, Plans, not_too_deep
+from dqp.errors import ChangedError, OutdatedError
+from dqp.execution.execution import Execution
+from dqp.execution.fetch import scans_of
+from dqp.execution.outdated import Outdating
+from dqp.planning import top_n
+from dqp.planning.context import Context
+from dqp.planning.distribution.placement import Placement
+from dqp.planning.learning import LEAST_SECONDS, learn
+from dqp.planning.rules import optimise
+from dqp.runtimes import Runtime
+
+Begun = Callable[[Execution], None]
+REPLANS = 3
+"""Times that a query is planned again since a table was changed."""
+
+
+def unwatched(execution: Execution) -> None:
+    """Nobody asks how far a query is."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A query that has begun. Closing ``stream`` stops its statements and fragments. ``remarks``: which parts no source
+    runs, and why; how the plan has changed since the query began."""
+
+    planned: Planned
+    execution: Execution
+    stream: Stream
+    context: Context
+    noted: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return (
+            *self.context.remarks,
+            *self.noted,
+            *self.execution.remarks,
+            *map(str, self.execution.overtakings.values()),
+        )
+
+    @property
+    def placement(self) -> Placement:
+        """The fragments that run, and where each runs."""
+        return self.execution.placement or Placement.here(self.planned.tree)
+
+
+class Runner:
+    """Begins queries over one catalog. Thread-safe."""
+
+    def __init__(self, plans: Plans, catalog: Catalog, runtime: Runtime) -> None:
+        self._plans, self._catalog, self._runtime = plans, catalog, runtime
+
+    def start(
+        self,
+        sql: str,
+        parameters: Parameters,
+        cancellation: Cancellation,
+        begun: Begun,
+        *,
+        batch_rows: int | None = None,
+        profiled: bool = False,
+    ) -> Running:
+        """The query under way, planned again where a source has other tables than it was planned for, or a copy
+        of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
+        noted: tuple[str, ...] = ()
+        for left in reversed(range(REPLANS + 1)):
+            version, began = self._catalog.version, time.monotonic()
+            planned = self._plans.plan(sql, parameters, cancellation=cancellation)
+            watched = Outdating(begun, self._catalog.late(scans_of(planned.bound.tree), began) if left else ())
+            try:
+                running = self.run(
+                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
+                )
+                return replace(running, stream=watched.stream(running.stream), noted=running.noted + noted)
+            except OutdatedError as error:
+                noted = (f"stopped and planned again: {error.detail}",)
+            except (ChangedError, StatementError, DataError) as error:
+                alias = self._catalog.owner(error.extra.get("source"))
+                columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()
+                if not left or alias is None or not self._catalog.renewed(alias, version, columns):
+                    raise
+            except (NotFoundError, DeniedError, UnauthenticatedError) as error:
+                if not left or not self._catalog.set_aside(error):
+                    raise
+        raise AssertionError
+
+    def run(
+        self,
+        planned: Planned,
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        begun: Begun = unwatched,
+        profiled: bool = False,
+    ) -> Running:
+        """Begins the query; its schema is known when this returns. ``profiled``: every operator is measured.
+        ChangedError where a table was changed since it was planned."""
+        execution = Execution(cancellation, profiled=profiled)
+        begin = time.perf_counter()
+        try:
+            begun(execution)
+            with not_too_deep():
+                running = self._bounded(planned, execution, batch_rows)
+                if running is None:
+                    running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
+        except BaseException:
+            execution.close()
+            raise
+        stream = running.stream
+        close = partial(_finish, stream, execution)
+        rows = _finishing(stream, execution, planned.sql, partial(self._learn, running, begin))
+        schema = with_meanings(stream.schema, planned.meanings) if planned.meanings else stream.schema
+        return replace(running, stream=Stream(schema, rows, close))
+
+    def _learn(self, running: Running, begin: float) -> None:
+        """From a query that ended, what its next plan may know."""
+        planned, execution, seconds = running.planned, running.execution, time.perf_counter() - begin
+        if seconds >= LEAST_SECONDS:
+            measured, overtakings = execution.measurements(), execution.overtakings.values()
+            learn(planned.sql, seconds, planned.tree, running.context, measured, overtakings)
+
+    def _run(
+        self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
+    ) -> Running:
+        names, types = planned.bound.names, planned.bound.types
+        execution.estimate = context.estimator.again().rows
+        stream = self._runtime.run(tree, names, types, context, execution, batch_rows=batch_rows)
+        return Running(planned, execution, stream, context)
+
+    def _bounded(self, planned: Planned, execution: Execution, batch_rows: int | None) -> Running | None:
+        """The query with a bound for its first N, where that gives N rows: these are few, and read here."""
+        probe = planned.probe
+        if probe is None:
+            return None
+        values = self._runtime.fetch(probe.remote, execution)
+        smaller = top_n.filtered(planned.bound.tree, values, probe)
+        if smaller is None:
+            return None
+        context = replace(planned.context.anew(smaller), cancellation=execution.cancellation)
+        running = self._run(planned, optimise(smaller, context), context, execution, None)
+        with running.stream as stream:
+            table = stream.table()
+        if table.num_rows < probe.rows:
+            execution.again()
+            return None
+        remark = f"{probe.remote.source} was asked first for a bound of the first {probe.rows:,} rows"
+        stream = table_stream(table, batch_rows)
+        return replace(running, stream=stream, noted=(remark,))
+
+
+def _finishing(stream: Stream, execution: Execution, sql: str, ended: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The stream; at its end ``ended`` is called. Then, at its failure or when it is closed, the execution closes."""
+    with pointed(sql), execution, stream:
+        yield from stream
+        ended()
+
+
+def _finish(stream: Stream, execution: Execution) -> None:
+    """Where nobody pulled, the stream is still to be closed."""
+    with execution, stream:
+        pass
+
+
+def table_stream(table: pa.Table, batch_rows: int | None) -> Stream:
+    """The rows of a table at hand."""
+    stream = Stream.of(table)
+    return stream if batch_rows is None else stream.rebatch(batch_rows)
