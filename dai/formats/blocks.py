@@ -37,7 +37,7 @@ def cut(batch: pa.RecordBatch, nbytes: int, rows: int | None = None) -> Iterator
         yield batch
 
 
-def ramped(batches: Iterable[pa.RecordBatch], nbytes: int, rows: int = _TEXT_ROWS) -> Iterator[pa.RecordBatch]:
+def ramped(batches: Iterable[pa.RecordBatch], nbytes: int, rows: int) -> Iterator[pa.RecordBatch]:
     """Slices of about ``nbytes`` and ``rows`` at most, the first ones shorter: the first block leaves while the rest of
     a batch is still being written."""
     most = _FIRST_ROWS
@@ -100,12 +100,15 @@ def check_text(schema: pa.Schema) -> None:
             raise EncodingError(f"Column {field.name!r}: {error.detail}", column=field.name, hint=error.hint) from error
 
 
-def row_texts(stream: Stream, row_text: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.Array]:
-    """``row_text`` of the stream's batches, in slices of a good size. What Arrow cannot do is an EncodingError."""
+def row_texts(
+    stream: Stream, row_text: Callable[[pa.RecordBatch, int], pa.Array], most: int = _TEXT_ROWS
+) -> Iterator[pa.Array]:
+    """``row_text`` of the stream's batches, in slices of a good size and of ``most`` rows at most, and of the number of
+    their first row. What Arrow cannot do is an EncodingError."""
     row = 1
-    for piece in ramped(stream, TEXT_BYTES):
+    for piece in ramped(stream, TEXT_BYTES, min(most, _TEXT_ROWS)):
         try:
-            yield row_text(piece)
+            yield row_text(piece, row)
         except (pa.ArrowException, OverflowError) as error:
             last = row + piece.num_rows - 1
             raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error

@@ -105,7 +105,7 @@ def _quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _row_text(batch: pa.RecordBatch) -> pa.Array:
+def _row_text(batch: pa.RecordBatch, _: int) -> pa.Array:
     if not batch.num_columns:
         return pa.repeat("\r\n", batch.num_rows)
     parts: list[str | pa.StringArray] = []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 from xml.parsers import expat
@@ -79,14 +80,7 @@ class VOTable:
         with stream:
             check_text(stream.schema)
             columns = [described(field) for field in stream.schema]
-            row = 1
-
-            def texts(batch: pa.RecordBatch) -> pa.Array:
-                nonlocal row
-                text = _row_text(batch, columns, row, substitute)
-                row += batch.num_rows
-                return text
-
+            texts = partial(_row_text, columns=columns, substitute=substitute)
             end = _end(is_truncated(stream.schema))
             yield from text_blocks(_head(stream.schema), row_texts(stream, texts), blocksize, end, pieces=pieces)
 
@@ -152,7 +146,7 @@ def _datatype(field: pa.Field) -> str:
     return next((name for fits, name in _TYPES if fits(type_)), "unicodeChar")
 
 
-def _row_text(batch: pa.RecordBatch, columns: list[Column], row: int, substitute: bool) -> pa.Array:
+def _row_text(batch: pa.RecordBatch, row: int, columns: list[Column], substitute: bool) -> pa.Array:
     if not batch.num_columns:
         return pa.repeat("<TR></TR>\n", batch.num_rows)
     parts: list[str | pa.StringArray] = ["<TR>"]

@@ -61,7 +61,7 @@ class JsonLines:
         with stream:
             check_text(stream.schema)
             keys = [orjson.dumps(name).decode() for name in unique(stream.schema.names)]
-            texts = row_texts(stream, lambda batch: row_text(batch, keys, "\n"))
+            texts = row_texts(stream, lambda batch, _: row_text(batch, keys, "\n"))
             yield from text_blocks(b"", texts, blocksize, pieces=pieces)
 
     def decode(self, chunks: Iterable[bytes], *, schema: pa.Schema | None = None) -> Stream:

@@ -39,15 +39,12 @@ class JsonArray:
         with stream:
             check_text(stream.schema)
             keys = [orjson.dumps(name).decode() for name in unique(stream.schema.names)]
-            first = True
 
-            def texts(batch: pa.RecordBatch) -> pa.Array:
+            def texts(batch: pa.RecordBatch, row: int) -> pa.Array:
                 """Each row begins with its separator: nothing, or the comma after the row before."""
-                nonlocal first
                 text = row_text(batch, keys, "")
-                if not first or not len(text):
+                if row > 1:
                     return pc.binary_join_element_wise(",\n", text, "")
-                first = False
                 rest = pc.binary_join_element_wise(",\n", text.slice(1), "")
                 return pa.concat_arrays([text.slice(0, 1), rest])
 

@@ -9,6 +9,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from dai.errors import DataError, EncodingError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import TEXT_BYTES, byte_view, ramped, text_blocks
+from dai.formats.blocks import byte_view, row_texts, text_blocks
 from dai.formats.rows import concatenated
 from dai.formats.webrowset.types import VARCHAR, Column, canonical_schema, column_text, described, restored_schema
 from dai.streams.meaning import Meaning
@@ -44,7 +45,6 @@ _FORBIDDEN = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ufffe\uffff]"
 """XML 1.0, section 2.2, production 2; surrogates are no UTF-8."""
 _FORBIDDEN_CHARACTER = re.compile(_FORBIDDEN)
 _SPLIT_BY_JAVA = frozenset("&<>]\n")
-_SLICE_ROWS = 1 << 15
 
 
 def encoded(
@@ -58,7 +58,9 @@ def encoded(
     with stream:
         columns = [described(field) for field in stream.schema]
         head = document_head(stream.schema, columns, properties)
-        rows = _rows(stream, columns, on_invalid == "replace")
+        frame = len(OPEN) + len(BETWEEN) * len(columns) + len(CLOSE)
+        text = partial(_row_text, columns=columns, substitute=on_invalid == "replace")
+        rows = row_texts(stream, text, max(1, PIECE_BYTES // frame))
         yield from text_blocks(head, rows, blocksize, TAIL, pieces=pieces)
 
 
@@ -145,20 +147,7 @@ def _meaning(index: int, said: Mapping[str, str]) -> str:
     return f'<?column-meaning index="{index}" {written}?>\n'
 
 
-def _rows(stream: Stream, columns: list[Column], substitute: bool) -> Iterator[pa.StringArray]:
-    frame = len(OPEN) + len(BETWEEN) * len(columns) + len(CLOSE)
-    most = max(1, min(_SLICE_ROWS, PIECE_BYTES // frame))
-    row = 1
-    for piece in ramped(stream, TEXT_BYTES, most):
-        try:
-            yield row_texts(piece, columns, row, substitute)
-        except (pa.ArrowException, OverflowError) as error:
-            last = row + piece.num_rows - 1
-            raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
-        row += piece.num_rows
-
-
-def row_texts(batch: pa.RecordBatch, columns: list[Column], row: int = 1, substitute: bool = False) -> pa.StringArray:
+def _row_text(batch: pa.RecordBatch, row: int, columns: list[Column], substitute: bool) -> pa.StringArray:
     """One ``currentRow`` a row; ``row`` is the number of the first. Raises EncodingError for a forbidden character."""
     if not columns:
         return pa.repeat(EMPTY_ROW, batch.num_rows)
