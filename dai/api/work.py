@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ class Work:
         """Whether it ended soon after it was begun, with a small answer."""
         self.truncated = False
         """Whether a limit of the request cut the result on purpose."""
-        self.rows = self.size = self._delivered = 0
+        self.rows = self.size = 0
         self.error: DaiError | None = None
         self.stages: dict[str, float] = {}
         self._running = Running(perform, environment)
@@ -189,14 +190,14 @@ class Work:
 
     def _document(self) -> Iterator[bytes]:
         ends = {end.activity for end in self.perform.end_points}
-        delivery = Delivery(self.awaited)
-        for piece in document(self._running, self.environment.session.id, self.request, delivery, self._allowed):
+        delivery = Delivery(self.awaited, functools.partial(exceeded, self.limits))
+        for piece in document(self._running, self.environment.session.id, self.request, delivery):
             if not delivery.begun:
                 self._ended = True
                 self.status = self._outcome()
                 if self.status >= 400 and not accepts_xml(self.accept):
                     self._running.raise_cause()
-            self.size += len(piece)
+            self.size = delivery.size = delivery.size + len(piece)
             self.rows = self._running.progress.rows_of(ends)
             error = exceeded(self.limits, self.rows, self.size)
             if error is not None:
@@ -207,19 +208,6 @@ class Work:
         cause = self._running.cause
         if cause is not None:
             self.error = self.cancellation.cause or cause
-
-    def _allowed(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """The blocks of a result in a document, up to the limits: what is beyond is not sent."""
-        for block in blocks:
-            rows = self._delivered + block.rows
-            error = exceeded(self.limits, rows, self.size + len(block))
-            if error is not None:
-                error.detail += f" {self._delivered:,} rows came before."
-                error.extra["rows"] = self._delivered
-                self.cancellation.cancel(error)
-                raise error
-            self._delivered = rows
-            yield block
 
     def _outcome(self) -> int:
         """The status of a request that has ended and delivered no result."""

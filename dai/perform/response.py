@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from xml.sax.saxutils import escape, quoteattr
@@ -22,10 +22,9 @@ from dai.perform.activity import FRAGMENT, Source
 from dai.perform.graph import Dialect, EndPoint, Perform
 from dai.perform.pipeline import Running
 from dai.perform.progress import COMPLETED, ERROR, PROCESSING, Report, overall
+from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
-Allowed = Callable[[Iterator[Block]], Iterator[Block]]
-"""Raises before a block that is not to be sent."""
 MEDIA_TYPE = "application/xml"
 AHEAD_BYTES = 1 << 16
 """An end point with up to so many bytes is known in full when its element opens …"""
@@ -38,9 +37,27 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 @dataclass(slots=True)
 class Delivery:
-    """``begun``: some of a result has been delivered. The count of an update is none; a fragment's rows are one."""
+    """``begun``: some of a result has been delivered. The count of an update is none; a fragment's rows are one.
+    ``rows`` of results have been delivered, and ``size`` bytes in all, which who sends them counts; ``exceeded``: the
+    error for so many."""
 
     begun: bool = False
+    exceeded: Callable[[int, int], DaiError | None] = lambda rows, size: None
+    rows: int = 0
+    size: int = 0
+
+    def bounded(self, result: Iterator[Block], cancellation: Cancellation) -> Iterator[Block]:
+        """The blocks up to the limits: what is beyond is not sent, and stops the request."""
+        for block in result:
+            rows = self.rows + block.rows
+            error = self.exceeded(rows, self.size + len(block))
+            if error is not None:
+                error.detail += f" {self.rows:,} rows came before."
+                error.extra["rows"] = self.rows
+                cancellation.cancel(error)
+                raise error
+            self.rows = rows
+            yield block
 
     def watched(self, fragment: Iterator[Block]) -> Iterator[Block]:
         for block in fragment:
@@ -48,9 +65,7 @@ class Delivery:
             yield block
 
 
-def document(
-    running: Running, session: str | None, request: str, delivery: Delivery | None = None, allowed: Allowed = iter
-) -> Iterator[bytes]:
+def document(running: Running, session: str | None, request: str, delivery: Delivery | None = None) -> Iterator[bytes]:
     """The whole response of a ``Running``, however it ends; yields at least one chunk a block.
 
     The first chunk comes with the beginning of the first result, and at the end where there is none: when it has come
@@ -69,14 +84,12 @@ def document(
             ends = iter(())
     for end, source in ends:
         del missing[end.name]
-        for chunk in _result(end, source, running, delivery, allowed):
+        for chunk in _result(end, source, running, delivery):
             waiting.append(chunk)
             if delivery.begun:
                 yield b"".join(waiting)
                 waiting.clear()
-    status = {report.activity: report for report in running.reports()}
-    unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing.values())
-    yield b"".join(waiting) + unopened + _ending(running, request)
+    yield b"".join(waiting) + _ending(running, request, missing.values())
 
 
 def partial(
@@ -99,12 +112,15 @@ def partial(
     return _head(running.perform.dialect, session) + b"".join(ends) + _ending(running, request)
 
 
-def _ending(running: Running, request: str) -> bytes:
-    """The activities and the request. Where something failed, what has been committed beside it says so."""
-    reports = running.reports()
+def _ending(running: Running, request: str, missing: Iterable[EndPoint] = ()) -> bytes:
+    """The end points that were not opened, the activities and the request. Where something failed, what has been
+    committed beside it says so."""
+    reports = running.progress.reports()
+    status = {report.activity: report for report in reports}
+    unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing)
     committed = running.committed if any(report.error is not None for report in reports) else []
     activities = b"".join(_activity_result(report, committed=report.activity in committed) for report in reports)
-    return activities + _tail(running.perform.dialect, request, overall(running.perform, reports))
+    return unopened + activities + _tail(running.perform.dialect, request, overall(running.perform, reports))
 
 
 def processing(perform: Perform, session: str | None, request: str) -> bytes:
@@ -129,14 +145,17 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
     return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
 
 
-def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery, allowed: Allowed) -> Iterator[bytes]:
+def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
     content is there by then, PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
     blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
-    blocks = delivery.watched(blocks) if source.media_type == FRAGMENT else allowed(blocks)
+    if source.media_type == FRAGMENT:
+        blocks = delivery.watched(blocks)
+    else:
+        blocks = delivery.bounded(blocks, running.environment.cancellation)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []
