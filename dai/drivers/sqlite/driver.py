@@ -273,10 +273,10 @@ class SQLite(PooledDriver[Connection]):
             cursor.execute(text, bound)
             if cursor.description is None:
                 raise NotAQueryError("The statement gives no rows.", sql=sql)
-        names = [column[0] for column in cursor.description]
-        first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
-        complete = len(first) < min(FIRST_ROWS, batch_rows or FIRST_ROWS)
-        kinds = chosen(names, declared, first, complete)
+            names = [column[0] for column in cursor.description]
+            wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
+            first = cursor.fetchmany(wanted)
+        kinds = chosen(names, declared, first, len(first) < wanted)
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
 
         def close() -> None:
