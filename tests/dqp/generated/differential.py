@@ -70,7 +70,7 @@ ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 """Whatever can be spread over evaluators is: by hash, as nothing is small enough to be sent to all."""
 
 EAGER = {
-    ("dqp.coordinator", "LEAST_SECONDS"): 0.0,
+    ("dqp.coordinator.running", "LEAST_SECONDS"): 0.0,
     ("dqp.planning.learning", "FACTOR"): 1.0,
     ("dqp.planning.learning", "LEAST_ROWS"): 0,
     ("dqp.planning.learning", "LEAST_SECONDS"): 0.0,
