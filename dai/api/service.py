@@ -76,7 +76,7 @@ class Service:
     Work that may block has threads of its own, so that no work waits for another kind: ``workers`` run the pipelines of
     synchronous requests, ``interrupts`` cancel them, ``control`` asks the state database, ``files`` reads files and
     large bodies, ``rendering`` writes kept results in other formats. What is asked of the database of a resource
-    besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
+    besides its data (``ask``, ``alive``, ``check``) has threads for each resource.
     """
 
     def __init__(self, config: Config, member: Member | None = None) -> None:
@@ -245,10 +245,10 @@ class Service:
             self.member.peers.wake()
 
     def _reap(self) -> None:
-        jobs_due, found = 0.0, 0
+        jobs_due, stuck = 0.0, 0
         while not self._stop.wait(REAP_SESSIONS):
             try:
-                found = self._look_for_stuck(found)
+                stuck = self._look_for_stuck(stuck)
                 self.sessions.reap()
                 self.feeds.reap()
                 self.resources.tidy()
@@ -297,7 +297,7 @@ class Service:
             answer.add_done_callback(_heard)
         return answer
 
-    async def asked(self, resource: Resource, question: Callable[..., T], *arguments: object) -> T:
+    async def ask(self, resource: Resource, question: Callable[..., T], *arguments: object) -> T:
         """What the question gives; it may ask the database of the resource. Waits its turn among the questions about
         this resource: BusyError where it does not come."""
         turns = self._asking[resource.name]

@@ -306,7 +306,7 @@ class Resource(Elsewhere):
         """
         if id is not None:
             return Session(self, self.service.transport, id, own=False)
-        return Session.made(self, self.service.transport, timeout)
+        return Session.create(self, self.service.transport, timeout)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dai.client.credentials import options_for, server_of
 from dai.client.http.transport import Options
 from dai.client.results.choices import NUMERIC
-from dai.client.results.files import meant
+from dai.client.results.files import format_of_path
 from dai.client.results.preview import first_rows, printed
 from dai.client.results.result import Result
 from dai.commands import SERVER
@@ -88,7 +88,7 @@ def chosen(form: str | None, output: Path | None) -> str:
     """The form that was asked for, or that fits where it goes. Refuses binary forms on a terminal."""
     if form is None and output is not None:
         try:
-            form, _ = meant(output)
+            form, _ = format_of_path(output)
         except NotAcceptableError as error:
             raise UsageError(error.detail, hint=f"{error.hint} Or add --format {'|'.join(FORMATS)}.") from error
         if form is None:

@@ -317,7 +317,7 @@ class Asked:
         return f"{MEDIA_TYPE}{context}{compression}{';flow=true' if self.flow else ''}"
 
 
-def asked(accept: str) -> tuple[Asked, float] | None:
+def requested(accept: str) -> tuple[Asked, float] | None:
     """The frames that an Accept header asks for, and their weight; None if it does not. A part that cannot be read is
     ignored; the reader then gets whole documents."""
     return (_asked if len(accept) <= _KEPT_CHARACTERS else _asked.__wrapped__)(accept)

@@ -34,7 +34,7 @@ IDLE_SECONDS = 60.0
 """After which an unused connection of a database user of a role map is closed."""
 MOST_CALLERS = 64
 CALLER_SECONDS = 3600.0
-"""Of credentials of callers of a federation that passes them on: how many are kept in memory, and how long after their
+"""Credentials of callers of a federation that passes them on: how many are kept in memory, and how long after their
 last use."""
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
@@ -82,13 +82,13 @@ class Resource:
         self._schemas: dict[str, Schema] = {}
 
     def of(self, caller: Caller) -> Resource:
-        """As the caller's database user sees it. DeniedError where the role map has none."""
+        """The resource as the caller's database user sees it. DeniedError if the role map has none."""
         if self.callers is not None:
             return self.callers.of(caller, self)
         return self if self.users is None else self.users.seen_by(self.users.map.user_of(caller), self)
 
     def by(self, database_user: str | None) -> Resource:
-        """As the database user of a job sees it. DeniedError where the role map has it no more."""
+        """The resource as the database user of a job sees it. DeniedError if the role map no longer has it."""
         if self.callers is not None:
             return self.callers.by(database_user)
         return self if self.users is None else self.users.seen_by(self.users.map.named(database_user), self)
@@ -99,7 +99,7 @@ class Resource:
         self.policy.check_document(activities, caller, loads=loads, fixed=self.driver.fixed)
 
     def by_each_user(self) -> Iterator[Resource]:
-        """As each user of the role map sees it."""
+        """The resource as each user of the role map sees it."""
         for name in self.users.map.users if self.users is not None else ():
             yield self.by(name)
 
@@ -220,7 +220,8 @@ class Callers:
                 driver.published = resource.driver.published
                 known = Resource(resource.name, driver, *described, policy=resource.policy, config=resource.config)
             self._resources[key] = known, time.monotonic(), caller.name
-            # queries that run hold what goes, and nobody else then; who has many credentials keeps out nobody else
+            # running queries hold a federation that is dropped; a caller with many credentials displaces no other
+            # caller's
             if len(self._resources) > MOST_CALLERS:
                 names = {each: name for each, (_, _, name) in self._resources.items()}
                 ((most, _),) = Counter(names.values()).most_common(1)
@@ -280,7 +281,7 @@ class Resources(Mapping[str, Resource]):
             for name, role in config.roles.items():
                 policy = role.policy
                 if policy is None and config.identity.methods:
-                    # whoever gives work to a role reads as this service does: that must be granted
+                    # a caller who gives work to a role reads with the rights of this service: that must be granted
                     policy = PolicyConfig(read=())
                 self._add(config, policy, name, ROLES[name](role), name)
         except BaseException:

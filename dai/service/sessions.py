@@ -1,4 +1,4 @@
-"""Keeps sessions, which hold named streams, and what drivers keep, between requests.
+"""Keeps sessions between requests: their named streams, and the objects that drivers keep in them.
 
 Every request belongs to a session. An implicit session is created for the request, and clients see it only if it has a
 stream; it ends when the request has ended and its output streams have been read. Clients create and end explicit
@@ -68,7 +68,8 @@ class Session:
         self._used = time.monotonic()
 
     def keep(self, key: object, create: Callable[[], Kept]) -> Kept:
-        """What a driver keeps for the session by that key; closed when the session ends. GoneError if it has ended."""
+        """The object that a driver keeps for the session by that key; closed when the session ends. GoneError if it has
+        ended."""
         with self._lock:
             if self.ended:
                 raise GoneError(f"Session {self.id} has ended.")
@@ -77,7 +78,7 @@ class Session:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What clients keep in it: JSON values by their names."""
+        """The values that clients keep in it: JSON values by their names."""
         return dict(orjson.loads(self._attributes))
 
     def change(self, attributes: Mapping[str, Any]) -> None:

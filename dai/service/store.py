@@ -100,8 +100,8 @@ LOOK_SECONDS = 0.5
 @dataclass(frozen=True, slots=True)
 class Job:
     """A stored job. Times are seconds since 1970 UTC; ``kind`` says how to read ``request``; ``dai.service.jobs``
-    defines ``outputs`` and ``activities``; ``error`` is a problem document. ``label`` is what its maker calls it,
-    ``beginning`` that of its SQL: the request itself is not kept after its end."""
+    defines ``outputs`` and ``activities``; ``error`` is a problem document. ``label`` is the name that its creator gave
+    it, ``beginning`` that of its SQL: the request itself is not kept after its end."""
 
     id: str
     service: str
@@ -401,7 +401,7 @@ def _owned(owner: str | sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     return sa.func.coalesce(_jobs.c.owner, "") == owner
 
 
-# What each job asks for is made once: to make it anew takes SQLAlchemy four times as long as SQLite takes to run it.
+# The statements for each job are made once: making one takes SQLAlchemy four times as long as SQLite takes to run it.
 _of_service = _jobs.c.service == sa.bindparam("of_service")
 _of_id = _jobs.c.id == sa.bindparam("of_id")
 _ADD = _jobs.insert()

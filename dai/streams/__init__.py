@@ -1,4 +1,4 @@
-"""What flows, and what everything that waits for it stands on.
+"""Streams of data, and waiting for them.
 
 ``stream`` defines ``Stream`` (tuples) and ``ByteStream`` (encoded results); ``mailbox`` is the bounded queue,
 ``fanout`` one source with several readers. Below them: ``cancellation`` is the way to stop blocked work, ``waiting``

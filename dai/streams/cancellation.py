@@ -1,7 +1,7 @@
 """One way to stop work from another thread.
 
 Each request has a ``Cancellation``, which it passes to everything that may block: drivers, mailboxes, deliveries. Each
-registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked
+registers how to interrupt itself (``on_cancel``); a thread that wants the work to stop calls ``cancel``. The blocked
 call then fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling
 never closes anything itself.
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dai.streams.cancellation")
 
 SETTLE_SECONDS = 2.0
-"""In which cancelled work ends where its database hears of it. A service that stops waits no longer: it abandons it."""
+"""Seconds in which cancelled work ends if its database answers. A service that stops waits no longer, and abandons the
+work."""
 
 
 class Cancellation:
@@ -51,8 +52,8 @@ class Cancellation:
             raise self._cause
 
     def cancel(self, cause: DaiError | None = None) -> None:
-        """Stop the work, once. Callbacks run in the caller's thread; what one of them raises does not keep the others
-        from being called."""
+        """Stops the work, once. Callbacks run in the caller's thread; an exception of one does not keep the others from
+        being called."""
         with self._changed:
             if self._cause is not None:
                 return

@@ -1,5 +1,5 @@
-"""Files that are replaced while a process uses what is in them (certificates, role maps), and files that nobody else
-may read."""
+"""Files that are replaced while a process uses their contents (certificates, role maps), and files that only their
+owner may read."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from dai.streams.spool import Spilled, Spool
 from dai.streams.stream import Stream, size_of
 
 TRUNCATED = b"dai.truncated"
-"""In the metadata of a schema: ``true`` where a limit cut the result on purpose."""
+"""Key in the metadata of a schema: ``true`` if the caller's limit cut the result."""
 HELD_BYTES = 32 << 20
-"""Of rows that wait in memory; more wait in a temporary file."""
+"""Most bytes of rows that wait in memory; more wait in a temporary file."""
 
 
 def limited(stream: Stream, rows: int, *, truncate: bool, scratch: Path | None) -> Stream:

@@ -28,18 +28,18 @@ from dai.streams.tally import Tally
 from dai.streams.waiting import Condition
 
 END = None
-"""What ``get`` and ``poll`` give for the number after the last block."""
+"""The result of ``get`` and ``poll`` for the number after the last block."""
 
 
 class Pending:
-    """What ``poll`` gives where the block is not there yet."""
+    """The result of ``poll`` while the block is not there yet."""
 
 
 PENDING = Pending()
 
 
 class Listeners:
-    """Who is told of a change; thread-safe."""
+    """Callbacks for a change; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What a column means, which the metadata of its field say."""
+"""The meaning of a column, in the metadata of its field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meaning:
-    """What the values of a column are: their ``unit``, what they measure as a UCD (Unified Content Descriptor of the
+    """The meaning of a column's values: their ``unit``, what they measure as a UCD (Unified Content Descriptor of the
     IVOA) and as a ``quantity`` kind (QUDT), and a ``description`` for people."""
 
     unit: str | None = None
@@ -19,24 +19,24 @@ class Meaning:
 
     @property
     def said(self) -> Mapping[str, str]:
-        """What is known, by name."""
+        """The known members, by name."""
         return {name: value for name in MEANINGS if (value := getattr(self, name))}
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:
-        """Of the field of an Arrow schema."""
+        """The metadata for the field of an Arrow schema."""
         return {name.encode(): value.encode() for name, value in self.said.items()}
 
     @classmethod
     def of(cls, metadata: Mapping[bytes, bytes] | None) -> Meaning:
-        """What such metadata say."""
+        """The meaning in the metadata of a field."""
         if not metadata:
             return NOTHING
         values = {name: metadata.get(name.encode(), b"").decode(errors="replace") for name in MEANINGS}
         return cls(**{name: value or None for name, value in values.items()})
 
     def or_else(self, other: Meaning) -> Meaning:
-        """With what only the other one says."""
+        """This meaning, completed with members that only the other one has."""
         return Meaning(**{**other.said, **self.said})
 
 

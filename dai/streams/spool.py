@@ -18,11 +18,11 @@ from dai.errors import InternalError, LimitError
 from dai.streams.stream import Block
 
 FILE_BYTES = 64 << 20
-"""A file is begun anew at this size, so that disk space comes back while much is still to be read."""
+"""A new file is begun at this size, so that disk space is freed while much is still to be read."""
 MOST_BYTES = 16 << 30
 """On disk, of one spool; what DuckDB may have, too."""
 FREE_BYTES, FREE_SHARE = 10 << 30, 0.1
-"""That stay free, the less of the two: the state of the service may be on the same disk."""
+"""Disk space that stays free, the less of the two, because the state of the service may be on the same disk."""
 
 
 class Spool:

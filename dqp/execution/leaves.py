@@ -71,7 +71,7 @@ class Leaves:
             return self._once_more(name, node)
         assert isinstance(node, Remote)
         if node not in self._names:
-            key = asked(node, self._catalog) if node.source in self._shared else node
+            key = statement_key(node, self._catalog) if node.source in self._shared else node
             name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
             self._names[node] = name
             self.remotes.setdefault(name, node)
@@ -91,7 +91,7 @@ class Leaves:
         return self._read.get(name, 0) > 1
 
 
-def asked(remote: Remote, catalog: Catalog) -> object:
+def statement_key(remote: Remote, catalog: Catalog) -> object:
     """Equal for equal statements of one source, whatever their columns are called here."""
     try:
         same = dialects.statement(remote.numbered, catalog.dialect(remote.source))

@@ -12,7 +12,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading
 from dqp.execution.fragment import Begun
-from dqp.execution.leaves import asked
+from dqp.execution.leaves import statement_key
 
 
 class Readings:
@@ -50,7 +50,9 @@ class Readings:
         """The reading with an equal statement, if there is one."""
         same_source = (each for each in self.begun.values() if each.remote.source == remote.source)
         for each in same_source:
-            if isinstance(each, Reading) and asked(each.remote, self._catalog) == asked(remote, self._catalog):
+            if isinstance(each, Reading) and statement_key(each.remote, self._catalog) == statement_key(
+                remote, self._catalog
+            ):
                 return each
         return None
 

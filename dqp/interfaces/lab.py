@@ -433,7 +433,7 @@ class Query(Tabular):
 
         try:
             with shortly_told():
-                answer: Stream = lab._uploads.asked(ask).stream()
+                answer: Stream = lab._uploads.with_session(ask).stream()
         except StatementError as error:
             lab._running.discard(cancellation)
             named = isinstance(error, NotAQueryError) or _NO_TABLE.search(error.detail)

@@ -52,7 +52,7 @@ class RemoteUploads:
                 self._send(self._renewed(), name, table)
             self._kept.add(name, table)
 
-    def asked(self, ask: Callable[[str | None], Any]) -> Any:
+    def with_session(self, ask: Callable[[str | None], Any]) -> Any:
         """What ``ask`` gives for the id of the session that has the tables; None as long as there are none."""
         session = self._session
         try:

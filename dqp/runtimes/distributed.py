@@ -40,7 +40,7 @@ from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import arrow_field
 from dqp.execution.execution import Execution, Slots
 from dqp.execution.fetch import LOST
-from dqp.execution.leaves import asked, remotes
+from dqp.execution.leaves import remotes, statement_key
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
@@ -173,7 +173,7 @@ class Distributed(Local):
             return sorted(answering, key=lambda each: self._load.get(each[0].name, 0))
 
     def _answering(self, evaluators: Sequence[Evaluator], again: bool) -> list[tuple[Evaluator, str]]:
-        def asked(evaluator: Evaluator) -> str | None:
+        def address_of(evaluator: Evaluator) -> str | None:
             try:
                 address = evaluator.address
                 if again:
@@ -186,7 +186,7 @@ class Distributed(Local):
         if not evaluators:
             return []
         with ThreadPoolExecutor(len(evaluators), thread_name_prefix="dqp-alive") as pool:
-            addresses = list(pool.map(asked, evaluators))
+            addresses = list(pool.map(address_of, evaluators))
         return [(each, address) for each, address in zip(evaluators, addresses, strict=True) if address is not None]
 
     def _placed(self, tree: Operator, context: Context) -> Placement:
@@ -271,7 +271,7 @@ class Distributed(Local):
                 continue
             else:
                 # A statement that occurs twice in the plan is sent once, so that both have the same answer.
-                same = asked(Remote(remote.source, Project(remote.tree, ((key, column(key)),))), self._catalog)
+                same = statement_key(Remote(remote.source, Project(remote.tree, ((key, column(key)),))), self._catalog)
                 if same not in known:
                     known[same] = self._heavy(remote, key, evaluators, execution)
                 frequent_values = known[same]

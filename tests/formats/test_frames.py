@@ -23,13 +23,13 @@ from dai.formats.frames import (
     Asked,
     Frame,
     KnownContexts,
-    asked,
     context_of,
     format_of,
     framed,
     payloads_of,
     pushed,
     read,
+    requested,
 )
 from dai.streams.mailbox import Mailbox
 from dai.streams.spool import Spool
@@ -237,7 +237,7 @@ def test_zstd_reads_a_compressed_block_with_the_context_as_its_dictionary(name: 
     ],
 )
 def test_what_accept_says_of_frames(accept: str, wanted: tuple[Asked, float] | None) -> None:
-    assert asked(accept) == wanted
+    assert requested(accept) == wanted
 
 
 def test_streams_keep_what_is_static() -> None:
@@ -283,5 +283,5 @@ def test_large_dictionaries_and_long_headers_are_not_remembered() -> None:
     before = frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize
     static = secrets.token_bytes(1 << 17)
     frames.dictionary_coded(b"rows", static)
-    assert frames.asked(f"{MEDIA_TYPE};context={'0' * 64},{secrets.token_hex(1000)}") == (Asked("0" * 64), 1.0)
+    assert frames.requested(f"{MEDIA_TYPE};context={'0' * 64},{secrets.token_hex(1000)}") == (Asked("0" * 64), 1.0)
     assert (frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize) == before

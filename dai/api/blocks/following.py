@@ -20,7 +20,7 @@ from dai.api.blocks.changes import Changes, disconnected
 from dai.api.monitoring.access import Access
 from dai.api.requests.negotiation import best
 from dai.errors import DaiError, NotAcceptableError, TruncatedError
-from dai.formats.frames import MEDIA_TYPE, Asked, Frame, asked, context_of
+from dai.formats.frames import MEDIA_TYPE, Asked, Frame, context_of, requested
 from dai.service.feeds import Feed, Portion, Published
 
 EVENTS = "text/event-stream"
@@ -59,7 +59,7 @@ def form_of_follower(accept: str | None, feed: Feed) -> Form:
             f"A feed is followed as {MEDIA_TYPE}" + (f" or {EVENTS}." if texts else "."),
             hint="GET …/blocks/N returns single blocks in other formats.",
         )
-    said = asked(accept) if accept is not None else None
+    said = requested(accept) if accept is not None else None
     frames = said[0] if said is not None else Asked()
 
     def framed(feed: Feed, published: Published, begun: bool) -> Iterable[bytes | memoryview]:

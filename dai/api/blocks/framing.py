@@ -26,11 +26,11 @@ from dai.formats.frames import (
     Asked,
     Frame,
     accepts_dcz,
-    asked,
     context_of,
     dictionary_coded,
     framed,
     payloads_of,
+    requested,
 )
 from dai.security.identity import Caller
 from dai.service.sessions import Session
@@ -59,7 +59,7 @@ def wants_frames(accept: str | None, mailbox: Mailbox) -> bool:
 
 def wants_flow(accept: str | None, mailbox: Mailbox) -> bool:
     """Whether frames are to leave as their blocks are made."""
-    said = asked(accept) if accept is not None else None
+    said = requested(accept) if accept is not None else None
     return said is not None and said[0].flow and wants_frames(accept, mailbox)
 
 
@@ -76,7 +76,7 @@ async def framed_blocks(
     """The frames of the blocks from ``number`` on. A block is a whole document unless the reader names the context, has
     got it with the first frame of those that it asks for, or the stream was opened for payloads and this is not its
     first block. ``begun``: other frames of the same answer have left."""
-    said = asked(accept) if accept is not None else None
+    said = requested(accept) if accept is not None else None
     wanted = said[0] if said is not None else _NOTHING_SAID
     static = mailbox.static
     context = context_of(static)

@@ -34,7 +34,7 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats.frames import LARGE, MEDIA_TYPE, asked, context_of, format_of
+from dai.formats.frames import LARGE, MEDIA_TYPE, context_of, format_of, requested
 from dai.formats.frames import Asked as AskedFrames
 from dai.service.feeds import Feed, Portion, described
 
@@ -224,7 +224,7 @@ async def get_feed_block(
         headers["x-block-last"] = "true"
     if best(accept, (open_feed.media_type, MEDIA_TYPE)) != MEDIA_TYPE:
         return answer(open_feed.document(at.blocks), open_feed.media_type, 200, headers)
-    said = asked(accept) if accept is not None else None
+    said = requested(accept) if accept is not None else None
     wanted = said[0] if said is not None else AskedFrames()
     knows = not open_feed.static or wanted.context == context_of(open_feed.static)
 

@@ -196,10 +196,10 @@ async def post_perform(
     awaited = not job and _awaited(options, perform, output)
     session = session_of(service, access, options, target, perform)
     if job:
-        made = await job_of(request, options, target, "perform", data, perform, session, blocksize)
+        accepted = await job_of(request, options, target, "perform", data, perform, session, blocksize)
         if pull is None:
-            return made
-        said = {"location": made.headers["location"], SESSION: session.id}
+            return accepted
+        said = {"location": accepted.headers["location"], SESSION: session.id}
         return await pulled_at_once(request, session, session.find_output(pull), said)
     environment = Environment(
         target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config

@@ -79,7 +79,7 @@ async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
     """A database that does not answer in time keeps nobody from what is known of the other resources."""
     try:
         async with asyncio.timeout(ALIVE_SECONDS):
-            return await service.asked(resource, _linked, resource)
+            return await service.ask(resource, _linked, resource)
     except (TimeoutError, BusyError):
         return _linked(resource, answers=False)
 
@@ -98,7 +98,7 @@ async def list_resources(service: TheService, caller: TheCaller) -> Response:
     responses=answers(NotFoundError),
 )
 async def get_resource(service: TheService, resource: NamedResource) -> Response:
-    return JSONAnswer(await service.asked(resource, _linked, resource))
+    return JSONAnswer(await service.ask(resource, _linked, resource))
 
 
 @router.get(
@@ -132,7 +132,7 @@ async def get_schema(
     fresh = "no-cache" in request.headers.get("cache-control", "")
     schema = None if fresh else resource.known_schema(options.tables)
     if schema is None:
-        schema = await service.asked(resource, resource.schema, options.tables, fresh)
+        schema = await service.ask(resource, resource.schema, options.tables, fresh)
     headers = {"ETag": f'"{schema.etag}"', "Cache-Control": "max-age=30"}
     if headers["ETag"] in (listed(request, "if-none-match") or ""):
         return Response(status_code=304, headers=headers)
@@ -151,5 +151,5 @@ async def get_statistics(
     service: TheService, caller: TheCaller, resource: NamedResource, options: Annotated[Table, Query()]
 ) -> Response:
     resource.policy.check("statistics", caller, "see statistics of")
-    statistics = await service.asked(resource, resource.driver.statistics, options.table)
+    statistics = await service.ask(resource, resource.driver.statistics, options.table)
     return JSONAnswer({"resource": resource.name, "table": options.table, **dataclasses.asdict(statistics)})

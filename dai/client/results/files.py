@@ -15,7 +15,7 @@ IDENTITY = "identity"
 CODINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def meant(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | None, str]:
+def format_of_path(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | None, str]:
     """The form and the content coding that the name of a file says, unless ``form`` does; None without a suffix.
 
     Raises NotAcceptableError for a suffix that is no format's.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dai.client.http.body import Pieces, Reading
 from dai.client.progress import DONE, STOPPED, Asked, Meter
 from dai.client.results.choices import checked
-from dai.client.results.files import IDENTITY, meant, written
+from dai.client.results.files import IDENTITY, format_of_path, written
 from dai.client.results.interrupted import QueryInterrupted, shortly_told
 from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows
@@ -165,7 +165,7 @@ class Result(Tabular):
         ``path`` stays.
         """
         try:
-            form, coding = meant(path, form)
+            form, coding = format_of_path(path, form)
         except NotAcceptableError:
             if self._form is not None:
                 raise

@@ -65,10 +65,10 @@ class Tabular(Elsewhere, ABC):
         """Write a file in the form that its suffix says (``.csv``, ``.parquet``, ``.arrow``, ``.json``, ``.xml``, each
         with ``.gz`` or ``.zst`` behind it, too), or in ``form``; without either, Arrow. Gives the number of its bytes.
         The file appears under its name when it is whole."""
-        from dai.client.results.files import meant, written
+        from dai.client.results.files import format_of_path, written
         from dai.formats import format_named
 
-        form, coding = meant(path, form)
+        form, coding = format_of_path(path, form)
         with self.stream() as stream:
             return written(path, (block.data for block in format_named(form or "arrow").encode(stream)), coding)
 

@@ -28,7 +28,7 @@ def pull_at_once(
     except ParameterError as error:
         if error.detail != _UNKNOWN:
             raise
-        session = Session.made(resource, transport)
+        session = Session.create(resource, transport)
         try:
             resource.perform(body, session=session.id, blocksize=blocksize).check()
         except BaseException:

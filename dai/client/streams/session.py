@@ -49,7 +49,7 @@ class Session:
         """What acknowledges the last blocks of streams; not needed where the session ends."""
 
     @classmethod
-    def made(cls, resource: Performing, transport: Transport, timeout: float | None = None) -> Self:
+    def create(cls, resource: Performing, transport: Transport, timeout: float | None = None) -> Self:
         """A new one; ``timeout``: seconds after its last use that it ends by itself."""
         import json
 

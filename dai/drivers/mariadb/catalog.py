@@ -69,11 +69,11 @@ FROM mysql.column_stats WHERE db_name = DATABASE() AND table_name = {}
 """
 
 
-def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
+def hint_for(run: Run, code: int, message: str, sql: str | None) -> str | None:
     """A hint about the table (1146, 1051), column (1054) or function (1305) that an error's message names."""
     if code == 1305:
         called = re.match(r"FUNCTION (?:.*\.)?(\w+) does not exist", message)
-        return suggestions.function_meant(called[1], {each: each for each in _functions(run)}) if called else None
+        return suggestions.function_hint(called[1], {each: each for each in _functions(run)}) if called else None
     named = re.search(r"'([^']+)'", message)
     if named is None:
         return None
@@ -81,9 +81,9 @@ def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
     if code == 1054:
         words = {sql[start:end].strip("`").casefold() for _, start, end in tokens(sql, SYNTAX)} if sql else set()
         known = [row["name"] for row in run(_COLUMNS) if row["tab"].casefold() in words]
-        return suggestions.meant(name, {each: each for each in known})
+        return suggestions.name_hint(name, {each: each for each in known})
     rows = run(_NAMES.format(literal(database, 0)))
-    return suggestions.meant(name, {row["name"]: row["written"] for row in rows})
+    return suggestions.name_hint(name, {row["name"]: row["written"] for row in rows})
 
 
 def _functions(run: Run) -> list[str]:

@@ -319,12 +319,12 @@ class MariaDB(Server):
                 with contextlib.suppress(MySQLdb.Error):
                     state = connection.raw.sqlstate()
 
-            def meant(code: int, message: str) -> str | None:
+            def hint_for(code: int, message: str) -> str | None:
                 with contextlib.suppress(Exception):
-                    return schema_of.meant(MariaSession(self, connection, Cancellation()).rows, code, message, sql)
+                    return schema_of.hint_for(MariaSession(self, connection, Cancellation()).rows, code, message, sql)
                 return None
 
-            raise error_of(code, message, state, sql, bound, meant) from error
+            raise error_of(code, message, state, sql, bound, hint_for) from error
 
     # Statements
 

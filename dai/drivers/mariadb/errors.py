@@ -37,12 +37,12 @@ def parts_of(error: Exception) -> tuple[int, str]:
     return (code or 2013), str(error.args[1] if len(error.args) > 1 else "")
 
 
-Meant = Callable[[int, str], str | None]
+HintFor = Callable[[int, str], str | None]
 """A hint about the name that an error of that number and message does not know."""
 
 
 def error_of(
-    code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, meant: Meant | None = None
+    code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, hint_for: HintFor | None = None
 ) -> DaiError:
     """The error of a statement or connection."""
     if code in LOST:
@@ -62,11 +62,11 @@ def error_of(
         return LimitError("The database stopped the statement: it took too long.")
     text = _without_names(message)
     if code == 1305:
-        return NotFoundError(f"{text}.", hint=meant(code, message) if meant is not None else None)
+        return NotFoundError(f"{text}.", hint=hint_for(code, message) if hint_for is not None else None)
     if code == _READ_ONLY:
         text = "The statement would change data, and only queries are allowed here"
     position = _position(code, message, sql, bound) if sql is not None else None
-    hint = meant(code, message) if meant is not None and code in (1051, 1054, 1146) else None
+    hint = hint_for(code, message) if hint_for is not None and code in (1051, 1054, 1146) else None
     return StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint)
 
 

@@ -41,10 +41,10 @@ from dai.drivers.postgresql.read import (
 from dai.drivers.postgresql.rows import copied, readable, shapes_of
 from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.wire import Connection, dumped, settle
-from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, called, load, prepare
+from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, call, load, prepare
 from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked
-from dai.drivers.sql.suggestions import function_meant, meant
+from dai.drivers.sql.suggestions import function_hint, name_hint
 from dai.drivers.statements import traced
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
@@ -258,11 +258,11 @@ class PostgreSQL(Driver):
             if error.sqlstate == _NO_TABLE and error.hint is None and named is not None:
                 with suppress(Exception):
                     table = named.group(1)
-                    error.hint = meant(table, self._known(TABLE_NAMES, ["." in table], cancellation))
+                    error.hint = name_hint(table, self._known(TABLE_NAMES, ["." in table], cancellation))
             elif error.sqlstate == _NO_FUNCTION and (called := re.match(r"function (\w+)\(", error.detail)):
                 with suppress(Exception):
                     near = self._known(FUNCTION_NAMES, [], cancellation)
-                    error.hint = function_meant(called.group(1), near) or error.hint
+                    error.hint = function_hint(called.group(1), near) or error.hint
             raise
 
     def _known(self, names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
@@ -277,7 +277,7 @@ class PostgreSQL(Driver):
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
-        return called(self.transaction(cancellation=cancellation), procedure, parameters)
+        return call(self.transaction(cancellation=cancellation), procedure, parameters)
 
     def load(
         self,

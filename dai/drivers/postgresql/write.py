@@ -24,7 +24,7 @@ from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.wire import UNLOCK, Connection, Parameters, check_most, dumped, tidy
 from dai.drivers.sql.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, check_count, keyword, single_query
-from dai.drivers.sql.suggestions import meant
+from dai.drivers.sql.suggestions import name_hint
 from dai.errors import NotFoundError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import TYPE_NAME, Stream
@@ -256,7 +256,7 @@ def load(
         if not names:
             known = {name: plain for name, plain, _ in session.rows(TABLE_NAMES, ["." in table])}
             hint = "Names are case-sensitive; write schema.table for a table outside the search path."
-            raise NotFoundError(f"There is no table {table!r}.", hint=meant(table, known) or hint)
+            raise NotFoundError(f"There is no table {table!r}.", hint=name_hint(table, known) or hint)
         columns = ", ".join(quoted(name, SYNTAX) for name in matched(stream.schema.names, names, table))
         statement = f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)"
         return lambda batch, row: session.copy(statement, csv_bytes(batch))
@@ -265,7 +265,7 @@ def load(
 
 
 @contextmanager
-def called(
+def call(
     transaction: AbstractContextManager[Session], procedure: str, parameters: Sequence[tuple[str, Any]]
 ) -> Iterator[CallResult]:
     """A procedure by CALL, a function by SELECT * FROM; the cursors that either opens are result sets."""

@@ -121,13 +121,13 @@ def _is_name(token: Token, text: str) -> bool:
     )
 
 
-def function_meant(name: str, known: Mapping[str, str]) -> str | None:
-    """As ``meant``, where one is much like it: others are known by hundreds."""
+def function_hint(name: str, known: Mapping[str, str]) -> str | None:
+    """As ``name_hint``, where one is much like it: others are known by hundreds."""
     close = close_to(name.casefold(), (each.casefold() for each in known), 0.75)
-    return meant(name, known) if close else None
+    return name_hint(name, known) if close else None
 
 
-def meant(name: str, known: Mapping[str, str]) -> str | None:
+def name_hint(name: str, known: Mapping[str, str]) -> str | None:
     """A hint with the nearest of ``known`` (names, and how each is written), whatever the case of its letters, or with
     all of them where none is near. None where nothing is known, or the name is: then its spelling is not the fault."""
     if not known or known.get(name) == name:

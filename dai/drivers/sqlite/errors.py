@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from dai.drivers.sql.lexer import check_count
 from dai.drivers.sql.positions import of_name, of_only_token
-from dai.drivers.sql.suggestions import function_meant, in_double_quotes, meant
+from dai.drivers.sql.suggestions import function_hint, in_double_quotes, name_hint
 from dai.drivers.sqlite import catalog
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
@@ -118,9 +118,9 @@ def _place(text: str, sql: str, connection: Connection) -> tuple[int | None, str
         elif what == "no such function":
             functions = {each: each for each in catalog.function_names(connection.run)}
             instead = _INSTEAD.get(name.casefold())
-            return of_name(sql, name, SYNTAX), f"SQLite has {instead}." if instead else function_meant(name, functions)
+            return of_name(sql, name, SYNTAX), f"SQLite has {instead}." if instead else function_hint(name, functions)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
-        hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
+        hint = name_hint(name.rsplit(".", 1)[-1], {each: each for each in known})
         position = of_name(sql, name, SYNTAX)
         schema, dot, table = name.rpartition(".")
         if what == "no such table" and dot and hint is None and table in known:

@@ -304,11 +304,11 @@ def terms(entry: Entry) -> Iterator[tuple[str, ...]]:
                 yield ("word", word)
     for where, text in texts(entry):
         if (kind := where.removeprefix(MEANING)) in MEANT:
-            for each in meant(kind, text):
+            for each in meaning_terms(kind, text):
                 yield (kind, each)
 
 
-def meant(word: str, text: str) -> Iterator[str]:
+def meaning_terms(word: str, text: str) -> Iterator[str]:
     """By what a unit, UCD or quantity is found: itself; a UCD also by the beginnings of each of its words."""
     if word != "ucd":
         yield text

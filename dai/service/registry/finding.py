@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dai.security.identity import Caller
-from dai.service.registry.entries import MEANING, METADATA, Entry, meant, texts, worded, words
+from dai.service.registry.entries import MEANING, METADATA, Entry, meaning_terms, texts, worded, words
 from dai.service.registry.mirror import Mirror
 
 _WEIGHTS = {"name": 3.0, "category": 2.0, "description": 1.0}
@@ -91,7 +91,7 @@ def _best(entry: Entry, term: tuple[str, str]) -> tuple[str, float, str]:
 def _meanings(entry: Entry, kind: str) -> Iterator[tuple[str, str, list[str]]]:
     for where, text in texts(entry):
         if where.removeprefix(MEANING) == kind:
-            yield where, text, list(meant(kind, text))
+            yield where, text, list(meaning_terms(kind, text))
 
 
 def _target(mirror: Mirror, entry: Entry, where: str, text: str) -> tuple[Entry, str]:

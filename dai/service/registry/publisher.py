@@ -33,11 +33,11 @@ from dai.streams.meaning import MEANINGS, Meaning
 
 log = logging.getLogger("dai.registry")
 RENEWALS = 3
-"""In the time of a lease."""
+"""How often a lease is renewed in its time."""
 AGAIN_SECONDS, RETRY_SECONDS = 0.5, 30.0
-"""Until what failed is tried again: the first pause, and the longest; each is twice the one before."""
+"""Seconds until a failed request is tried again: the first pause, and the longest; each is twice the one before."""
 PUBLISH_SECONDS = 600.0
-"""After which all is told again that has not changed."""
+"""Seconds after which unchanged entries are published again, too."""
 PAGE = 1000
 CLOSING_SECONDS = 3.0
 
@@ -83,7 +83,7 @@ class Publisher:
                         self._said.clear()
             except NotFoundError as error:
                 if self._entries:
-                    # the registry has lost it: it is told again at once
+                    # the registry has lost the entries: they are published again at once
                     published, looked, self._entries = -PUBLISH_SECONDS, -self._settings.look_seconds, []
                     continue
                 if self._tells:
@@ -138,7 +138,7 @@ class Publisher:
         return changed
 
     def _held(self) -> tuple[list[dict[str, Any]], bool]:
-        """What the service holds, and whether that is all."""
+        """The entries of the service, and whether they are complete."""
         entries: list[dict[str, Any]] = [self._service()]
         whole = True
         self._columns.clear()
@@ -225,7 +225,7 @@ class Publisher:
             log.warning("%s", what)
 
     def stop(self) -> None:
-        """The service stops: the registry is told, which this call does not wait for."""
+        """Tells the registry that the service stops, without waiting for that."""
         self._stop.set()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""One registry: what the faces read, and what they change.
+"""One registry, as the interfaces read and change it.
 
-A change is acknowledged when it is on the disk, and everybody who asks later sees it, whichever process they ask.
+A change is acknowledged when it is on the disk; every later request sees it, in whichever process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BEGAN = time.time() - time.monotonic()
 
 
 def steady() -> float:
-    """Seconds since 1970, which go on evenly whatever is done to the clock: no lease ends by that."""
+    """Seconds since 1970 that go on evenly when the system's clock is set, so that no lease ends because of that."""
     return _BEGAN + time.monotonic()
 
 
@@ -50,7 +50,7 @@ class Registry:
         self._writer = GroupCommit("registry", self._transaction)
 
     def submit(self, operation: Callable[[Draft], T]) -> Future[T]:
-        """What the operation gives, once that is on the disk."""
+        """The result of the operation, once it is on the disk."""
 
         def whole(draft: Draft) -> T:
             mark = draft.mark()
@@ -133,7 +133,7 @@ class Registry:
             each()
 
     def close(self) -> None:
-        """What was submitted before is written."""
+        """Stops after all changes that were submitted before are written."""
         self._writer.close()
         self.database.close()
 

@@ -292,7 +292,7 @@ def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mappin
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
 
-    def asked(each: Remote) -> Hashable:
+    def statement_key(each: Remote) -> Hashable:
         try:
             return each.source, dialects.statement(each.numbered, dialect(each.source)).sql
         except dialects.NotPushed:
@@ -301,7 +301,7 @@ def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mappin
     different: dict[Hashable, Remote] = {}
     for alike in by_tables.values():
         for each in alike:
-            same = (asked(each), frozenset(map(asked, after.get(each, ())))) if len(alike) > 1 else each
+            same = (statement_key(each), frozenset(map(statement_key, after.get(each, ())))) if len(alike) > 1 else each
             different.setdefault(same, each)
     return list(different.values())
 

@@ -1,2 +1,2 @@
-"""What entries say in RDF: ``triples`` in the registry's own vocabulary, ``dcat`` as a catalog that others harvest.
+"""Entries in RDF: ``triples`` in the registry's own vocabulary, ``dcat`` as a catalog that others harvest.
 The only place that knows the library of RDF."""

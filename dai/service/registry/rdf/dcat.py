@@ -59,7 +59,8 @@ def _dataset(
 
 
 def _described(entry: Entry, kind: str, address: str) -> Iterator[Triple]:
-    """What each has in a catalog. What has no description has its name for one: it must have one."""
+    """The properties of each in a catalog. An entry without a description has its name as one, because DCAT-AP requires
+    one."""
     ox = oxigraph()
     yield entry.key, f"{RDF}type", _node(DCAT + kind)
     for texts, predicate in ((entry.names, "title"), (entry.descriptions or entry.names, "description")):
@@ -94,7 +95,7 @@ def _address(entry: Entry) -> str | None:
 
 
 def written(triples: Iterable[Triple], media_type: str) -> bytes:
-    """What is said twice is written once."""
+    """Duplicates are written once."""
     ox = oxigraph()
     statements = dict.fromkeys(ox.Triple(ox.NamedNode(each[0]), ox.NamedNode(each[1]), each[2]) for each in triples)
     data: bytes = ox.serialize(statements, format=ox.RdfFormat.from_media_type(media_type), prefixes=PREFIXES)

@@ -1,4 +1,4 @@
-"""An entry in RDF: what it says of itself, and, of metadata, what is said of another entry.
+"""An entry in RDF: its own properties, and, for metadata, the statement about another entry.
 
 The vocabulary is ``VOCABULARY``, with rdfs:label for names and Dublin Core for descriptions, times and what an entry
 stands below. Properties that are words are words of the vocabulary, others the IRIs that they are. A piece of metadata
@@ -37,7 +37,7 @@ def oxigraph() -> Any:
 
 
 def graph_of(audience: Audience) -> NamedNode | DefaultGraph:
-    """Where the triples are of what only these see."""
+    """The graph for triples of entries that only this audience sees."""
     ox = oxigraph()
     if not audience:
         return ox.DefaultGraph()  # type: ignore[no-any-return]
@@ -57,7 +57,7 @@ def quads(entry: Entry, audience: Audience) -> Iterator[Quad]:
 
 
 def statement(entry: Entry, audience: Audience) -> Quad | None:
-    """What metadata says of another entry. Others may say the same."""
+    """The statement of a metadata entry about another entry. Other metadata may state the same."""
     if entry.metadata is None or entry.parent is None:
         return None
     ox = oxigraph()

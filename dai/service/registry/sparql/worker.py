@@ -32,7 +32,7 @@ Said = tuple[Entry, Audience]
 
 
 class Triples:
-    """What the entries of a mirror say, as far as they hold."""
+    """The triples of a mirror's entries whose leases hold."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.store = oxigraph().Store()
@@ -73,7 +73,9 @@ class Triples:
     def _added(self, key: str, new: Said) -> list[Any]:
         try:
             statements, stated = list(quads(*new)), statement(*new)
-        except ValueError:  # RDF cannot say what an earlier release took; no other entry is to suffer from it
+        except (
+            ValueError
+        ):  # RDF cannot express a value that an earlier release accepted; other entries must not suffer from it
             return []
         self._said[key] = new
         self.audiences[new[1]] += 1

@@ -1,5 +1,5 @@
-"""Publisher assertions: that two businesses are related. Whoever owns one of them may say so; it counts when both
-owners do (UDDI 2.04 API, appendix A)."""
+"""Publisher assertions: two businesses are related. The owner of either may assert it; it counts when both owners do
+(UDDI 2.04 API, appendix A)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _of(entry: Entry) -> Assertion:
 
 
 def _said_by(mirror: Mirror | Draft, access: Access, businesses: Iterable[Entry]) -> Iterator[Entry]:
-    """What the caller has said: it stands below businesses of the caller's."""
+    """The caller's assertions: they are below businesses of the caller."""
     for business in businesses:
         for each in mirror.below(business.key):
             if each.kind == "assertion" and each.owner == access.caller.name:
@@ -121,7 +121,7 @@ async def delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str, 
 
 
 async def replace_all(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The caller says these, and nothing else."""
+    """Replaces all of the caller's assertions by these."""
     access.may("write", "change")
     said = _asked(asked)
     businesses = await access.read(lambda mirror: _own_businesses(mirror, access))
@@ -148,7 +148,8 @@ async def own(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any
 
 
 def _statuses(mirror: Mirror, access: Access, business: str) -> Iterator[tuple[Assertion, str, list[str]]]:
-    """What is said about a business, by anybody; whether both owners say it; and which of its ends are the caller's."""
+    """The assertions about a business, by anybody; whether both owners made them; and which of their ends are the
+    caller's."""
     seen: set[Assertion] = set()
     entries = [mirror.entries[key] for key in sorted(mirror.having(("related", business)))]
     for entry in entries:

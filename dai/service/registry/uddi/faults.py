@@ -1,4 +1,4 @@
-"""What UDDI says when it refuses: a disposition report with a number and a code."""
+"""Refusals of UDDI: a disposition report with a number and a code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dai.service.registry.uddi.types import UDDI
 
 
 class Refused(DaiError):
-    """What only UDDI refuses, with its code."""
+    """A refusal that only UDDI has, with its code."""
 
     status = 400
 

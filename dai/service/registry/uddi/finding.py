@@ -1,4 +1,4 @@
-"""What the find operations find: names, bags and qualifiers (UDDI 2.04 API, appendix E)."""
+"""The searches of the find operations: by names, bags and qualifiers (UDDI 2.04 API, appendix E)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def most_of(asked: dict[str, Any]) -> int:
 
 
 class Search:
-    """What a find operation asks for. Refused for qualifiers that are none, or exclude each other."""
+    """The search of a find operation. Refused for unknown qualifiers, or those that exclude each other."""
 
     def __init__(self, mirror: Mirror, caller: Caller, kind: str, asked: dict[str, Any]) -> None:
         self._mirror, self._caller, self._kind = mirror, caller, kind

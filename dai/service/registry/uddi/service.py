@@ -46,7 +46,7 @@ async def answer(access: Access, part: str, message: bytes, most: int) -> tuple[
         said = await work(access, name, asked)
         return 200, envelope(UDDI.message(port.calls[name], {"generic": "2.0", "operator": OPERATOR, **said}))
     except DeniedError as error:
-        # without credentials there is nobody to whom it could belong
+        # without credentials it would have no owner
         return 500, fault(error if access.caller.name else Refused("E_authTokenRequired", str(error)))
     except DaiError as error:
         return 500, fault(error)
@@ -163,7 +163,7 @@ async def _delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str,
 
 
 async def _token(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Who calls is known by the request; what UDDI calls a token only says that it was."""
+    """The token of UDDI. The request identifies the caller; the token only says that it did."""
     access.may("write", "change")
     if name == "get_authToken":
         return {"authInfo": _TOKEN + access.caller.name}

@@ -21,7 +21,7 @@ _DETAILS = {
     "binding": ("accessPoint", "hostingRedirector", "tModelInstanceDetails"),
     "tmodel": ("overviewDoc",),
 }
-"""What an entry has no place of its own for."""
+"""Members of structures that an entry has no field for."""
 
 
 def iri(key: str) -> str:

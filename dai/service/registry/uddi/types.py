@@ -1,4 +1,4 @@
-"""The elements of UDDI v2, and what is called at which of its addresses."""
+"""The elements of UDDI v2, and the calls of each of its addresses."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ LOOK_SECONDS, TOGETHER_SECONDS = 1.0, 0.02
 go with the first one."""
 RETRIES = 12
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-"""Until what failed is tried again; each pause is twice the one before."""
+"""Seconds until a failed request is tried again; each pause is twice the one before."""
 SECONDS, SILENCE = 20.0, 10.0
-"""That a receiver may take."""
+"""Seconds that a receiver may take."""
 CLOSING_SECONDS = 3.0
 _GONE = 410
 
@@ -116,7 +116,7 @@ class Sender:
             self._wake.set()
 
     def _send(self, webhook: Webhook) -> None:
-        """What is new for it, in one request."""
+        """Sends the new changes for one webhook in one request."""
         caller = self._now(webhook.caller)
         changes = self._registry.changes(webhook.number, MOST_CHANGES)
         if changes is None:

@@ -1,4 +1,4 @@
-"""Who wants which changes, and up to which number each has them."""
+"""Webhooks: which changes each wants, and the number of the last one that it has got."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Webhook:
 
     @property
     def caller(self) -> Caller:
-        """Who asked for it, as they were then."""
+        """The caller who created it, with the rights of that time."""
         return Caller(self.owner, "webhook", administrator=self.administrator, groups=frozenset(self.groups))
 
     def wants(self, change: Change) -> bool:
