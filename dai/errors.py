@@ -2,34 +2,41 @@
 
 ::
 
-    DaiError                    code                    HTTP status ├─ RequestError             bad-request
-    400   a request that fails again when it is retried │  ├─ DocumentError         invalid-document        400   a
-    perform document, with line and element │  ├─ StatementError        sql-error               400   the database
-    refused the SQL; a position where it says one │  │  └─ NotAQueryError     not-a-query             400   not a query,
-    where only a query is allowed │  ├─ ParameterError        bad-parameter           400   a value that does not fit
-    its place │  ├─ DataError             bad-data                400   data that cannot be read, converted or written │
-    │  └─ EncodingError      cannot-encode           400   a value the format cannot carry, with column and row │  ├─
-    ConfigurationError    bad-configuration       500   found at start, never because of a request │  └─
-    MissingDependencyError  missing-dependency    500   an optional package is not installed ├─ UnauthenticatedError
-    unauthenticated         401   the caller is not identified ├─ DeniedError              denied                  403
-    ├─ NotFoundError            not-found               404 ├─ MethodError              method-not-allowed      405 ├─
-    NotAcceptableError       not-acceptable          406 ├─ SlowRequestError         request-timeout         408   a
-    request did not arrive within the configured time ├─ ConflictError            conflict                409 ├─
-    GoneError                gone                    410   a block that was acknowledged, a result destroyed ├─
-    PreconditionError        precondition-failed     412   what If-Match names was replaced meanwhile ├─ TooLargeError
-    too-large               413 │  └─ HeadTooLargeError     head-too-large          431   the request line and the
-    headers ├─ UnsupportedMediaTypeError  unsupported-media-type  415 ├─ RangeError               bad-range
-    416   a byte range outside of a result ├─ LimitError               limit-exceeded          422   a configured limit
-    on rows, bytes or seconds was reached ├─ PreconditionRequiredError  precondition-required  428   a request that
-    replaces must say what ├─ BackPressureError        back-pressure           429   a reader is behind; with
-    retry_after seconds ├─ QuotaError               quota-exceeded          429   the caller's share is used up; with
-    retry_after seconds ├─ BusyError                busy                    503   with retry_after seconds ├─
-    CancelledError           cancelled               499   somebody asked for the work to stop ├─ ClosedError
-    stream-closed           500   a connected activity's failure closed this stream: never a cause ├─
-    DatabaseUnavailableError database-unavailable    503   no connection, or it was lost half-way ├─ TruncatedError
-    truncated               502   a transfer ended before its end was seen (client side) ├─ UnreachableError
-    unreachable             504   no service answers at the address (client side) └─ InternalError            internal
-    500   anything unforeseen: only a correlation id leaves the server
+    DaiError                    code                    HTTP status
+    ├─ RequestError             bad-request             400   a request that fails again when it is retried
+    │  ├─ DocumentError         invalid-document        400   a perform document, with line and element
+    │  ├─ StatementError        sql-error               400   the database refused the SQL; a position where it says one
+    │  │  └─ NotAQueryError     not-a-query             400   not a query, where only a query is allowed
+    │  ├─ ParameterError        bad-parameter           400   a value that does not fit its place
+    │  ├─ DataError             bad-data                400   data that cannot be read, converted or written
+    │  │  └─ EncodingError      cannot-encode           400   a value the format cannot carry, with column and row
+    │  ├─ ConfigurationError    bad-configuration       500   found at start, never because of a request
+    │  └─ MissingDependencyError  missing-dependency    500   an optional package is not installed
+    ├─ UnauthenticatedError     unauthenticated         401   the caller is not identified
+    ├─ DeniedError              denied                  403
+    ├─ NotFoundError            not-found               404
+    ├─ MethodError              method-not-allowed      405
+    ├─ NotAcceptableError       not-acceptable          406
+    ├─ SlowRequestError         request-timeout         408   a request did not arrive within the configured time
+    ├─ ConflictError            conflict                409
+    ├─ GoneError                gone                    410   a block that was acknowledged, a result destroyed
+    ├─ PreconditionError        precondition-failed     412   what If-Match names was replaced meanwhile
+    ├─ TooLargeError            too-large               413
+    │  └─ HeadTooLargeError     head-too-large          431   the request line and the headers
+    ├─ UnsupportedMediaTypeError  unsupported-media-type  415
+    ├─ RangeError               bad-range               416   a byte range outside of a result
+    ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
+    ├─ PreconditionRequiredError  precondition-required  428   a request that replaces must say what
+    ├─ BackPressureError        back-pressure           429   a reader is behind; with retry_after seconds
+    ├─ QuotaError               quota-exceeded          429   the caller's share is used up; with retry_after seconds
+    ├─ BusyError                busy                    503   with retry_after seconds
+    ├─ CancelledError           cancelled               499   somebody asked for the work to stop
+    ├─ ClosedError              stream-closed           500   another activity's failure closed this: never a cause
+    ├─ DatabaseUnavailableError database-unavailable    503   no connection, or it was lost half-way
+    ├─ TruncatedError           truncated               502   a transfer ended before its end was seen (client side)
+    ├─ UnreachableError         unreachable             504   no service answers at the address (client side)
+    └─ InternalError            internal                500   anything unforeseen: only a correlation id leaves the
+    server
 
 A foreign exception is translated once, at the boundary where it arises (a driver, a format, the HTTP client), with
 ``raise … from``. The stable ``code`` is the ``type`` of an RFC 9457 problem document and the ``error@id`` of a
