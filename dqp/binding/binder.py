@@ -30,6 +30,7 @@ from dai.errors import LimitError, NotAQueryError, StatementError
 from dqp.algebra.chains import balanced
 from dqp.algebra.functions import REVEALING
 from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
+from dqp.binding import structs
 from dqp.binding.expressions import IN_LIST, Expressions
 from dqp.binding.from_clause import values
 from dqp.binding.marks import marked, settled
@@ -95,6 +96,7 @@ def _bound(statement: Statement, catalog: Catalog, marks: Mapping[str, str]) -> 
         _not_too_deep(shape)
         parsed, reusable = _with_marks(statement, marks)
         output = StatementBinder(catalog, statement.lists).statement(parsed, shape)
+        structs.check(output.tree)
     except StatementError as error:
         if statement.text is statement.written and (error.position is None or error.extra.get("excerpt")):
             raise

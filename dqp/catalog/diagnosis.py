@@ -112,6 +112,10 @@ def explained(
             f"{detail}.", sql=sql, position=fault.position, hint=_cast(_written(sql, fault), fault, rest)
         )
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
+    if match := re.match(r"Cannot extract field '(.+?)' from expression \"(.+?)\"", message):
+        hint = f"A struct of a source is text here (JSON): {match[2]}->>'{match[1]}'."
+    elif (match := re.match(r"Could not convert string '(.+?)' to INT64", message)) and f"['{match[1]}']" in sql:
+        hint = f"A map or a struct of a source is text here (JSON): …->>'{match[1]}'."
     if hint is None and fault.position is not None and message.startswith("syntax error"):
         hint = other_parameter(sql, SYNTAX) or at_syntax_error(sql, fault.position, SYNTAX) or unfit_quotes(sql, SYNTAX)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
