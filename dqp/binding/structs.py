@@ -50,8 +50,8 @@ def _check(node: exp.Expression, found: Mapping[str, tuple[str, str]]) -> None:
         if isinstance(operand, exp.Column) and (column := found.get(operand.name)) is not None:
             name, kind = column
             what = kind.partition("(")[0].rstrip("[]")
+            what = f"a list of {what}s" if kind.endswith("[]") else f"a {what}"
             raise StatementError(
-                f"{name} is text here (JSON): it is {f'a list of {what}s' if kind.endswith('[]') else f'a {what}'}, which "
-                "no source delivers.",
+                f"{name} is {what}, which arrives here as text (JSON).",
                 hint=f"Read it by {name}->>'field', {name}->0 or json_array_length({name}).",
             )
