@@ -84,7 +84,7 @@ class EvaluatorDriver(WithoutTables):
 class RunFragments(Activity):
     """Runs fragments of a distributed query, of one attempt, on an evaluator.
 
-    For ``dqp`` only. Whoever has the tickets reads the rows from the evaluator's Arrow Flight port. The output is a
+    For ``dqp`` only. Clients with the tickets read the rows from the evaluator's Arrow Flight port. The output is a
     report on the fragments, as JSON, at least once a second. The end of the request ends the fragments.
     """
 

@@ -56,10 +56,10 @@ class SqlStatement(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlResilient(Activity):
-    """Runs one query on the database, and on the next replica of the resource where it does not answer.
+    """Runs one query on the database; if that does not answer, on the next replica of the resource.
 
-    The replicas are ``replicas`` of the resource in the configuration. ``timeout``: milliseconds in which one of them
-    must give its first rows (0, the default: no limit). After the first rows a lost connection is an error.
+    The replicas are ``replicas`` of the resource in the configuration. ``timeout``: milliseconds that each has for its
+    first rows (0, the default: no limit). After the first rows a lost connection is an error.
     """
 
     example: ClassVar[str] = """
@@ -112,7 +112,7 @@ def _after(first: pa.RecordBatch | None, stream: Stream) -> Iterator[pa.RecordBa
 
 @dataclass(frozen=True, kw_only=True)
 class EchoInput(Element):
-    """What to echo: it comes ``from`` an output, or is the text of the element."""
+    """The input: it comes ``from`` an output, or is the text of the element."""
 
     source: Input[ByteStream] | None = input(default=None)
     content: str = text(default="")
@@ -120,7 +120,7 @@ class EchoInput(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class Echo(Activity):
-    """Gives what it gets."""
+    """Passes its input on unchanged."""
 
     example: ClassVar[str] = """
         <Echo name="echo">
@@ -143,7 +143,7 @@ class Echo(Activity):
 class Sleep(Activity):
     """Waits for ``sleepTime`` milliseconds, then passes its input on, if it has one.
 
-    Without an output it is done when it has waited: its document then runs as a job.
+    Without an output it ends after the wait; its document then runs as a job.
     """
 
     example: ClassVar[str] = """
@@ -179,7 +179,7 @@ class Sleep(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class Counter(Activity):
-    """Reads its input to the end and says how much that was: ``<counter blocks="…" rows="…" bytes="…"/>``."""
+    """Reads its input to the end and counts it: ``<counter blocks="…" rows="…" bytes="…"/>``."""
 
     example: ClassVar[str] = """
         <Counter name="count">

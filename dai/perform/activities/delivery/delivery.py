@@ -88,7 +88,7 @@ def _cut(data: Iterator[bytes], size: int) -> Iterator[bytes]:
 class DeliverToFile(Activity):
     """Writes its input to a file of the service, in the directory that the operator allows.
 
-    The file is there, or replaced, when all has been written.
+    The file appears, or is replaced, only when it is complete.
     """
 
     example: ClassVar[str] = """
@@ -127,9 +127,10 @@ class DeliverFromFile(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverToResponse(Activity):
-    """Puts its input into the response, in a result that has the name of this activity.
+    """Puts its input into the response, as a result with the name of this activity.
 
-    An output that no activity reads goes there without it; with it, one that others read does too.
+    An output that no activity reads is in the response without it. With it, an output that other activities read is
+    there, too.
     """
 
     example: ClassVar[str] = """
@@ -183,7 +184,7 @@ def _in_directory(name: str, context: Context) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FromURL(Element):
-    """The URL; ``blockSizeInBytes``: how large the blocks of the output are."""
+    """The URL; ``blockSizeInBytes``: the size of the blocks of the output."""
 
     size: int | None = attribute("blockSizeInBytes", default=None)
     url: str = text()
@@ -249,7 +250,7 @@ class DeliverToSMTP(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class GridFile(Element):
-    """A ``file`` of a ``host``; ``port``: that of the service there, without it the port of the protocol."""
+    """A ``file`` of a ``host``; ``port``: by default that of the protocol."""
 
     host: str = attribute()
     port: int | None = attribute(default=None)
@@ -272,7 +273,7 @@ def _today(remote: GridFile, context: Context) -> Address:
 class DeliverToGFTP(Activity):
     """Sends its input to a file of another machine, by SFTP, or by HTTPS (PUT), as the operator allows.
 
-    GridFTP itself is not spoken. The account is that of the configuration.
+    GridFTP itself is not supported. The account is in the configuration.
     """
 
     example: ClassVar[str] = """
@@ -294,7 +295,7 @@ class DeliverToGFTP(Activity):
 class DeliverFromGFTP(Activity):
     """Reads a file of another machine, by SFTP, or by HTTPS, as the operator allows.
 
-    GridFTP itself is not spoken. The account is that of the configuration.
+    GridFTP itself is not supported. The account is in the configuration.
     """
 
     example: ClassVar[str] = """

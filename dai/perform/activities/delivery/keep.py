@@ -21,10 +21,10 @@ ITEMS = pa.schema([pa.field("item", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class DataStore(Activity):
-    """Keeps data for whoever reads them later: its ``item`` s as tuples of one column, or its input.
+    """Keeps data for later readers: its ``item`` elements as tuples of one column, or its input.
 
-    The input is read at once and as fast as it comes, whenever its readers begin: a query behind it is not held up.
-    What the memory does not hold waits on disk, until the request ends.
+    It reads its input at once, without waiting for its own readers, so it does not delay a query. Data that does not
+    fit in memory is kept on disk until the request ends.
     """
 
     example: ClassVar[str] = """
@@ -81,7 +81,8 @@ class ResourceProperty(Element):
 class DeliverToResourceProperty(Activity):
     """Publishes its input, a text, as a property of the resource: in ``published`` of ``GET /resources/NAME``.
 
-    It is read by whoever may read the properties, until it is published anew or the service ends. It has at most 1 MiB.
+    All callers who may read the resource can read it, until it is published again or the service ends. It has at most
+    1 MiB.
     """
 
     example: ClassVar[str] = """

@@ -14,8 +14,8 @@ from dai.streams.stream import ByteStream
 class OutputStream(Activity):
     """Offers a document as a stream of the session, with the name of this activity; clients pull its blocks.
 
-    The activity waits for a slow reader. If the reader goes away for good, the activities connected to it stop.
-    ``representation``: ``payload`` gives readers who do not ask for the document frames without the static part.
+    The activity waits for a slow reader. If the reader ends the stream, the activities connected to it stop.
+    ``representation``: with ``payload``, readers who do not ask for the document get frames without the static part.
     """
 
     example: ClassVar[str] = """
@@ -46,7 +46,7 @@ class OutputStream(Activity):
 class InputStream(Activity):
     """Reads a stream of the session, with the name of this activity; clients push its blocks.
 
-    A push waits while the activities that read are slow; after the end of the request it is refused.
+    A push waits for slow readers; after the end of the request it is refused.
     """
 
     example: ClassVar[str] = """

@@ -41,8 +41,8 @@ def _joined(parts: list[Block]) -> Block:
 class ToGDT(Element):
     """The URL of the session, ``http://host:port/sessions/ID``; ``streamId``: the name of its inputStream.
 
-    ``mode``: ``block`` delivers block by block, ``full`` all of it in pieces of the service's choice. ``resourceName``
-    is taken for the sake of old documents: a session belongs to no resource.
+    ``mode``: ``block`` keeps the blocks of the input, ``full`` lets the service choose their size. ``resourceName`` is
+    accepted for old documents and ignored: a session belongs to no resource.
     """
 
     stream: str = attribute("streamId")
@@ -55,8 +55,8 @@ class ToGDT(Element):
 class DeliverToGDT(Activity):
     """Pushes its input into an inputStream of a session of another service that the operator allows.
 
-    Tuples leave as Arrow if all that read the stream there take tuples, otherwise as WebRowSet. The activity is done
-    when the reader has taken all; if it fails, the reader gets an error.
+    Tuples travel as Arrow if all readers of the stream take tuples, otherwise as WebRowSet. The activity ends when the
+    reader has taken all; if it fails, the reader gets an error.
     """
 
     example: ClassVar[str] = """
@@ -88,8 +88,8 @@ class DeliverToGDT(Activity):
 class FromGDT(Element):
     """The URL of the session, ``http://host:port/sessions/ID``; ``streamId``: the name of its outputStream.
 
-    ``numberOfBlocks``: how many a request asks for. ``mode`` and ``resourceName`` are taken for the sake of old
-    documents.
+    ``numberOfBlocks``: the number of blocks in a request. ``mode`` and ``resourceName`` are accepted for old documents
+    and ignored.
     """
 
     stream: str = attribute("streamId")
@@ -103,7 +103,7 @@ class FromGDT(Element):
 class DeliverFromGDT(Activity):
     """Pulls an outputStream of a session of another service that the operator allows.
 
-    If whoever reads the data here stops, so does what fills the stream there.
+    If the reader of its output stops, the activity that writes the stream stops, too.
     """
 
     example: ClassVar[str] = """

@@ -36,7 +36,7 @@ def _files(context: Context) -> Beneath:
 
 @dataclass(frozen=True, kw_only=True)
 class Portion(Element):
-    """``length`` bytes, or lines, from ``offset`` on, which counts from 0; without a length all to the end."""
+    """``length`` bytes, or lines, from ``offset`` (the first is 0); without ``length``, to the end."""
 
     offset: int = attribute(default=0)
     length: int | None = attribute(default=None)
@@ -54,7 +54,7 @@ class FileOutput(Element):
 class FileAccessActivity(Activity):
     """Reads a file: all of it, some of its bytes, or some of its lines.
 
-    In a response, what begins like a text (UTF-8) stands as text, other bytes in base64.
+    A response has the file as text if its beginning is text (UTF-8), otherwise in base64.
     """
 
     example: ClassVar[str] = """
@@ -140,7 +140,7 @@ def _after_lines(block: bytes, start: int, count: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Change(Element):
-    """What is written: a ``text``, or what comes ``from`` an output."""
+    """The data to write: a ``text``, or the data ``from`` an output."""
 
     text: str | None = attribute(default=None)
     source: Input[ByteStream] | None = input(default=None)
@@ -148,16 +148,16 @@ class Change(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class Deletion(Element):
-    """Nothing takes the place of what is located."""
+    """Deletes the located part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileWritingActivity(Activity):
-    """Changes a file: inserts, appends, deletes or replaces what ``locate`` names; the result counts the places.
+    """Changes a file: inserts, appends, deletes or replaces at the places that ``locate`` finds, and counts them.
 
     ``insert`` writes before the located part, ``append`` behind it. Without ``locate`` that is the whole file; in an
     offset without a length, ``delete`` and ``replace`` go to the end. ``append`` and ``replace`` without ``locate``
-    make a file that is not there. The file is replaced as a whole when all has been written: a failure changes nothing.
+    create a missing file. The file is replaced as a whole at the end: a failure changes nothing.
     """
 
     example: ClassVar[str] = """
@@ -297,7 +297,7 @@ ENTRIES = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryAccess(Activity):
-    """Lists the files and directories in a directory, in any order; without ``directory`` in the topmost.
+    """Lists the files and directories in a directory, in any order; without ``directory``, in the root directory.
 
     The columns are ``name``, ``kind`` (``file`` or ``directory``), ``bytes`` (of a file) and ``modified``.
     """
@@ -331,7 +331,7 @@ class DirectoryAccess(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class Way(Element):
-    """``from`` one name ``to`` another, which is not there yet."""
+    """``from`` one name ``to`` another, which must not exist."""
 
     source: str = attribute("from")
     target: str = attribute("to")
@@ -339,9 +339,9 @@ class Way(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class FileManipulation(Activity):
-    """Copies a file, moves or deletes a file or a directory, or makes a directory; one of these.
+    """Copies a file, moves or deletes a file or a directory, or creates a directory; one of these.
 
-    A directory is deleted when it is empty. Nothing is overwritten.
+    Only an empty directory can be deleted. Nothing is overwritten.
     """
 
     example: ClassVar[str] = """

@@ -22,11 +22,11 @@ MOST_BEFORE_DOTS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Locate(Element):
-    """Which part of the file: by place or by a regular expression.
+    """A part of the file, by its position or by a regular expression.
 
     ``offset`` is a number of bytes from the beginning, ``start`` or ``end``; ``length`` a number of bytes, or ``end``.
-    ``regexp`` is a regular expression (RE2), ``match`` which of its matches, from 1: ``2``, ``1-3``, ``1:3``, or
-    ``1:4:9:...``, which goes on as it begins. With ``perLine`` all this counts in each line by itself.
+    ``regexp`` is a regular expression (RE2), ``match`` the numbers of its matches, from 1: ``2``, ``1-3``, ``1:3``, or
+    ``1:4:9:...``, which continues the sequence. With ``perLine`` all this is relative to each line.
     """
 
     offset: str | None = child(default=None)

@@ -26,9 +26,8 @@ class Statement(Element):
 class SqlBag(Activity):
     """Runs statements in order in one transaction: all of them take effect, or none.
 
-    The result is XML: a ``<resultStream>`` that has for each statement a ``<statement position="…"
-    updateCount="…"/>`` or a ``<statement position="…">`` with a WebRowSet. The transaction is committed before the
-    result ends.
+    The result is XML: a ``<resultStream>`` with, for each statement, a ``<statement position="…" updateCount="…"/>``
+    or a ``<statement position="…">`` with a WebRowSet. The transaction is committed before the result ends.
     """
 
     example: ClassVar[str] = """

@@ -23,7 +23,7 @@ class LoadIntoTable(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlBulkLoadRowSet(Activity):
-    """Loads tuples into a table, in the fastest way that the database has; the result is the number of rows.
+    """Loads tuples into a table, with the database's fastest method; the result is the number of rows.
 
     Columns match by name. Without ``loadIntoTable`` it creates a table, whose name is the ``tableName`` of the result.
     It also reads bytes: a WebRowSet or an Arrow stream.

@@ -62,11 +62,11 @@ class SqlItem(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlParameter(Element):
-    """A value for the ``?`` at ``position`` (from 1), or for each ``:name``; a statement has either. It is the
-    element's text, converted to ``type``; or a list for ``IN :name``, of each ``item`` (``type="list"``); or it comes
-    ``from`` an output, one tuple for each execution. Then ``column`` names the column of the tuple; by default the
-    first parameter that reads this output takes the first column, the second the second, and so on. ``mode``
-    (default ``in``) is for procedures."""
+    """A value for the ``?`` at ``position`` (from 1), or for each ``:name``; a statement has one of the two. It is
+    the element's text, converted to ``type``; or a list for ``IN :name``, of each ``item`` (``type="list"``); or it
+    comes ``from`` an output, one tuple for each execution. Then ``column`` names the column of the tuple; by
+    default the first parameter that reads this output takes the first column, the second the second, and so on.
+    ``mode`` (default ``in``) is for procedures."""
 
     position: int | None = attribute(default=None)
     name: str | None = attribute(default=None)

@@ -29,8 +29,8 @@ _CHECKSUMS: dict[str, tuple[Callable[[Any, int], int], int]] = {"adler32": (zlib
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionSettings(Element):
-    """``checksum``: that of the output in the metadata; ``level``: from 0 or 1 (fastest) to 9 (smallest), of zstd
-    to 19."""
+    """``checksum``: the algorithm of the checksum in the metadata; ``level``: from 0 or 1 (fastest) to 9
+    (smallest), for zstd to 19."""
 
     checksum: Checksum = attribute(default="adler32")
     level: int | None = attribute(default=None)
@@ -82,8 +82,8 @@ class _Compression(Activity, ABC):
 class GzipCompression(_Compression):
     """Compresses a document in the format of gzip, or decompresses it (``mode="decompress"``).
 
-    The metadata are ``<gzipCompressionMetadata><checksum type="…" value="…"/></gzipCompressionMetadata>``: the checksum
-    of what came out. What is decompressed has at most ``limits.unpacked_bytes``.
+    The metadata are ``<gzipCompressionMetadata><checksum type="…" value="…"/></gzipCompressionMetadata>``: the
+    checksum of the output. Decompressed data has at most ``limits.unpacked_bytes``.
     """
 
     example: ClassVar[str] = """
@@ -146,8 +146,8 @@ class ZstdCompression(_Compression):
 
 @dataclass(frozen=True, kw_only=True)
 class ZipEntry(Element):
-    """One file of the archive: its data come ``from`` an output, or are the text of the element. ``name``: by default
-    that of the output, or ``entryN``."""
+    """One file of the archive: its data come ``from`` an output, or are the text of the element. ``name``: by
+    default the name of the output, or ``entryN``."""
 
     name: str | None = attribute(default=None)
     source: Input[ByteStream] | None = input(default=None)

@@ -56,7 +56,7 @@ class SqlResultsToCSV(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlResultsToArrow(Activity):
-    """Writes tuples as an Arrow IPC stream; ``compression`` (default ``none``) is that of its buffers."""
+    """Writes tuples as an Arrow IPC stream; ``compression`` (default ``none``) compresses its buffers."""
 
     example: ClassVar[str] = """
         <sqlResultsToArrow name="toArrow">

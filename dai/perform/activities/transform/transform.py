@@ -46,8 +46,8 @@ class BlockAggregator(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class Delimiters(Element):
-    """``value``: the characters at which the text is split; ``separator``: what is written after each token (default:
-    nothing)."""
+    """``value``: the characters at which the text is split; ``separator``: the text after each token (default:
+    none)."""
 
     value: str = attribute(default=" ")
     separator: str = attribute(default="")
@@ -139,8 +139,8 @@ class XslTransform(Activity):
     """Transforms an XML document by a style sheet (XSLT 1.0 with EXSLT).
 
     A style sheet reads and writes no file and no address: ``document()``, ``xsl:import``, ``xsl:include`` and
-    ``exsl:document`` are refused, as are DTDs. It runs in a process of its own with bounds on memory and on the time of
-    all style sheets of a document. Eight run at once in a process of the service; others wait up to 30 seconds.
+    ``exsl:document`` are refused, as are DTDs. It runs in a process of its own with limits on memory and on the time
+    of all style sheets of a document. Eight run at once in a process of the service; others wait up to 30 seconds.
     """
 
     example: ClassVar[str] = """

@@ -102,9 +102,9 @@ class TupleArithmeticProjection(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class TupleUnionAll(Activity):
-    """The tuples of its inputs, one input after the other.
+    """Passes on the tuples of its inputs, one input after the other.
 
-    The columns are those of the first input, by position; the others have as many, of types that fit.
+    The columns are those of the first input, by position; the others have as many columns, with compatible types.
     """
 
     example: ClassVar[str] = """
@@ -141,8 +141,8 @@ class TupleUnionAll(Activity):
 class TupleMergeJoin(Activity):
     """Joins two streams of tuples where their join columns are equal; the result is in the order of these columns.
 
-    The inputs may have any order. The result has all columns of ``data1``, then all of ``data2``; a name that both have
-    gets ``_2`` in the second. Tuples with a null in a join column are left out.
+    The inputs may have any order. The result has all columns of ``data1``, then all of ``data2``; if both have a name,
+    it gets ``_2`` in the second. Tuples with a null in a join column are omitted.
     """
 
     example: ClassVar[str] = """
@@ -227,7 +227,7 @@ class SortColumn(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class TupleSort(Activity):
-    """Sorts the tuples; what the memory does not hold waits on disk."""
+    """Sorts the tuples; those that do not fit in memory are kept on disk."""
 
     example: ClassVar[str] = """
         <TupleSort name="sort">
@@ -287,7 +287,7 @@ class TupleGroupBy(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class Head(Activity):
-    """The first ``rows`` tuples; nothing more is read of its input."""
+    """Passes on the first ``rows`` tuples and stops reading its input."""
 
     example: ClassVar[str] = """
         <Head name="head" rows="2">
@@ -316,9 +316,9 @@ class Head(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class Tee(Activity):
-    """Gives all of its input to each of its outputs.
+    """Passes all of its input to each of its outputs.
 
-    An output may have several readers without it; a Tee gives each a name of its own.
+    An output may also have several readers without a Tee; the Tee gives each reader an output of its own.
     """
 
     example: ClassVar[str] = """

@@ -90,11 +90,11 @@ def _names(element: str, count: int, names: Iterator[str]) -> Iterator[Block]:
 
 @dataclass(frozen=True, kw_only=True)
 class XmlCollectionManagement(Activity):
-    """Creates, removes or lists collections of XML documents in ``collection``; without one, in the topmost.
+    """Creates, removes or lists collections of XML documents in ``collection``; without it, in the root collection.
 
-    ``collection`` is a path such as ``musicians/folksingers``. ``removeCollection`` also removes all that is in it.
-    The result is ``<createdCollection name="…"/>``, ``<removedCollection name="…"/>`` or
-    ``<collectionNames count="…">`` with the ``<name>`` of each collection.
+    ``collection`` is a path such as ``musicians/folksingers``. ``removeCollection`` also removes its contents. The
+    result is ``<createdCollection name="…"/>``, ``<removedCollection name="…"/>`` or ``<collectionNames count="…">``
+    with the ``<name>`` of each collection.
     """
 
     example: ClassVar[str] = """
@@ -131,8 +131,8 @@ class XmlCollectionManagement(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class NewDocument(Element):
-    """A document to store: the element in it, the XML that is its text, or what comes ``from`` an output. Without a
-    ``name`` it gets one."""
+    """A document to store: its child element, its text as XML, or the document ``from`` an output. Without ``name``
+    the service chooses one."""
 
     name: str = attribute(default="")
     source: Input[ByteStream] | None = input(default=None)
@@ -153,11 +153,10 @@ class NewDocument(Element):
 class XmlResourceManagement(Activity):
     """Stores, removes, lists or reads XML documents of one collection; one of these.
 
-    ``createResource`` replaces a document of that name; of several, all are stored or none. A document has no DTD and
-    no entities, and is stored in UTF-8.
-    Elements in the namespace of the perform document are stored without a namespace. The result is
-    ``<createdResource name="…"/>``, ``<removedResource name="…"/>``, ``<resourceNames count="…">`` with the ``<name>``
-    of each document, in the order in which they were stored, or the document (``getResource``).
+    ``createResource`` replaces a document of that name; several are all stored, or none. A document has no DTD and no
+    entities, and is stored in UTF-8. Elements in the namespace of the perform document are stored without a namespace.
+    The result is ``<createdResource name="…"/>``, ``<removedResource name="…"/>``, ``<resourceNames count="…">`` with
+    the ``<name>`` of each document, in the order in which they were stored, or the document (``getResource``).
     """
 
     example: ClassVar[str] = """

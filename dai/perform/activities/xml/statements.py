@@ -19,7 +19,7 @@ from dai.streams.stream import Block, ByteStream
 
 @dataclass(frozen=True, kw_only=True)
 class Namespace(Element):
-    """The namespace (its text) that ``prefix`` stands for in the expression."""
+    """Its text is the namespace of ``prefix`` in the expression."""
 
     prefix: str = attribute()
     uri: str = text(default="")
@@ -61,9 +61,9 @@ def resource_set(
 class XPathStatement(Activity):
     """Runs an XPath query (1.0 with EXSLT) on one XML document, or on all documents of a collection.
 
-    Without ``collection`` that is the topmost one; without ``resourceId`` all documents directly in it are searched,
-    one after another, in the order in which they were stored. Each node or value is a ``<resource>`` of the
-    ``<resourceSet>``, and a block. A relative path begins at the root element.
+    Without ``collection`` it is the root collection; without ``resourceId`` all documents directly in it are searched,
+    in the order in which they were stored. Each node or value is a ``<resource>`` of the ``<resourceSet>``, and a
+    block. A relative path begins at the root element.
     """
 
     example: ClassVar[str] = """
@@ -90,9 +90,9 @@ class XPathStatement(Activity):
 class XQueryStatement(Activity):
     """Runs an XQuery (3.1) on one XML document, or on each document of a collection.
 
-    As ``xPathStatement``, with the document as the context item: a query reads one document at a time, and nothing
-    else (``doc()``, ``collection()`` and ``unparsed-text()`` are refused). Each item is a ``<resource>`` of the
-    ``<resourceSet>``, and a block. It needs the extra ``xquery``.
+    Like ``xPathStatement``, with the document as the context item: a query can read one document at a time, and
+    nothing else (``doc()``, ``collection()`` and ``unparsed-text()`` are refused). Each item is a ``<resource>`` of
+    the ``<resourceSet>``, and a block. It needs the extra ``xquery``.
     """
 
     example: ClassVar[str] = """
