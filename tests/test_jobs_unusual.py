@@ -202,6 +202,46 @@ def test_a_job_waits_for_a_place_that_another_process_has(service: Service) -> N
     until(lambda: running.total == 0)
 
 
+def test_a_job_with_a_worker_and_a_place_executes_from_the_beginning(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, held, written = Tally(), threading.Event(), []
+    jobs = service.jobs(limits={"jobs": 2}, running=running)
+    change = jobs.store.change
+
+    def noted(job: Job, *arguments: Any, **values: Any) -> Job | None:
+        written.append(values.get("phase"))
+        return change(job, *arguments, **values)
+
+    monkeypatch.setattr(jobs.store, "change", noted)
+    service.asked = lambda: held.wait(30)
+    first, waiting = submit(jobs), submit(jobs, pending=True)
+    second, third = jobs.run(waiting.id), submit(jobs)
+    assert [each.phase for each in (first, second, third)] == [EXECUTING, EXECUTING, QUEUED]
+    assert running.total == 2
+    assert jobs.get(first.id).started == first.started
+    assert first.started
+    held.set()
+    assert {ended(jobs, each.id).phase for each in (first, second, third)} == {COMPLETED}
+    assert sorted(written) == [*[COMPLETED] * 3, EXECUTING, EXECUTING]
+    until(lambda: running.total == 0)
+
+
+def test_a_place_is_not_for_a_job_that_waits_behind_others_for_a_worker(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dai.service.jobs.jobs.PLACE_SECONDS", 1)
+    running = Tally()
+    jobs = service.jobs(limits={"jobs": 1}, running=running)
+    running.add(1)
+    first = submit(jobs)
+    until(lambda: jobs.counts() == (0, 1))
+    running.add(-1)
+    second = submit(jobs)
+    assert (first.phase, second.phase) == (QUEUED, QUEUED)
+    assert {ended(jobs, each.id).phase for each in (first, second)} == {COMPLETED}
+
+
 def test_a_fault_of_the_service_is_an_error_of_the_job_that_says_nothing_of_it(service: Service) -> None:
     def fails() -> None:
         raise ZeroDivisionError("a secret")
@@ -222,7 +262,7 @@ def test_a_job_whose_state_cannot_be_written_has_failed_and_keeps_no_place(
     change = jobs.store.change
 
     def locked(job: Job, *arguments: Any, **values: Any) -> Job | None:
-        if values.get("phase") == EXECUTING:
+        if values.get("phase") == COMPLETED:
             raise DatabaseUnavailableError("The database is locked.")
         return change(job, *arguments, **values)
 

@@ -298,9 +298,9 @@ class Store:
         """Writes new values into ``job`` and returns it; None if it has left ``from_phases`` meanwhile or is
         destroyed. Of what has ended, and so is never run again, the request is not kept."""
         written = {**values, "request": b""} if values.get("ended") is not None else values
-        which = {"of_id": job.id, "of_service": self.service, "of_phases": list(from_phases)}
+        which = {"of_id": job.id, "of_service": self.service}
         with self._begin() as connection:
-            changed = connection.execute(_changing(frozenset(written)), which | written).rowcount
+            changed = connection.execute(_changing(frozenset(written), frozenset(from_phases)), which | written).rowcount
         return replace(job, **values) if changed else None
 
     def remove(self, id: str) -> None:
@@ -401,24 +401,29 @@ def _owned(owner: str | sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     return sa.func.coalesce(_jobs.c.owner, "") == owner
 
 
+def _phase_in(*phases: str) -> sa.ColumnElement[bool]:
+    return sa.or_(*(_jobs.c.phase == each for each in phases))
+
+
 # The statements for each job are made once: making one takes SQLAlchemy four times as long as SQLite takes to run it.
+# An IN would be written again each time, for as many values as it has.
 _of_service = _jobs.c.service == sa.bindparam("of_service")
 _of_id = _jobs.c.id == sa.bindparam("of_id")
 _ADD = _jobs.insert()
 _GET = sa.select(_jobs).where(_of_id, _of_service)
 _UNENDED = sa.select(sa.func.count()).where(
-    _of_service, _owned(sa.bindparam("of_owner")), _jobs.c.phase.in_(("PENDING", "QUEUED", "EXECUTING"))
+    _of_service, _owned(sa.bindparam("of_owner")), _phase_in("PENDING", "QUEUED", "EXECUTING")
 )
 _ACTIVE = sa.select(sa.func.count()).where(
-    _of_service, _jobs.c.resource == sa.bindparam("of_resource"), _jobs.c.phase.in_(("QUEUED", "EXECUTING"))
+    _of_service, _jobs.c.resource == sa.bindparam("of_resource"), _phase_in("QUEUED", "EXECUTING")
 )
 
 
 @cache
-def _changing(columns: frozenset[str]) -> sa.Update:
-    """Writes these columns of a job that is in one of some phases."""
-    phases = _jobs.c.phase.in_(sa.bindparam("of_phases", expanding=True))
-    return _jobs.update().where(_of_id, _of_service, phases).values({each: sa.bindparam(each) for each in columns})
+def _changing(columns: frozenset[str], phases: frozenset[str]) -> sa.Update:
+    """Writes these columns of a job that is in one of these phases."""
+    which = _of_id, _of_service, _phase_in(*phases)
+    return _jobs.update().where(*which).values({each: sa.bindparam(each) for each in columns})
 
 
 def _add_columns(engine: sa.Engine) -> None:

@@ -75,7 +75,9 @@ class Execution:
 
     def run(self, job: Job, live: Live, request: Span | None) -> None:
         """``request``: the span of the request that made the job."""
-        started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
+        started: Job | None = job
+        if job.phase == QUEUED:
+            started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
         if started is None:
             live.request.error = live.cancellation.cause or CancelledError("The job was aborted.")
             return

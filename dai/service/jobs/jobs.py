@@ -105,7 +105,7 @@ class Jobs:
         span: Span | None = None,
         label: str | None = None,
     ) -> Job:
-        """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queues it unless
+        """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Starts or queues it unless
         ``pending``. ``span``: that of the request. Raises BusyError if the queue is full, or the resource has as many
         jobs as it may have."""
         now = time.time()
@@ -131,19 +131,19 @@ class Jobs:
             if span is not None:
                 self._spans[job.id] = span
             return job
-        queued = dataclasses.replace(job, phase=QUEUED)
         with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
-            self._add(queued)
+            job = dataclasses.replace(job, **self._start(live))
+            self._add(job)
             if span is not None:
                 self._spans[job.id] = span
             try:
-                self._enqueue(queued, live)
+                self._enqueue(job, live)
             except BusyError:
                 self.store.remove(job.id)
                 self._spans.pop(job.id, None)
                 raise
-        return queued
+        return job
 
     def _add(self, job: Job) -> None:
         """QuotaError where that is one too many of its owner's. It counts itself: of two that come at once in two
@@ -166,16 +166,16 @@ class Jobs:
             check(job, perform)
         with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
-            queued = self.store.change(job, {PENDING}, phase=QUEUED)
-            if queued is None:
+            taken = self.store.change(job, {PENDING}, **self._start(live))
+            if taken is None:
                 raise ConflictError(f"Job {id} left the phase PENDING meanwhile.")
             try:
-                self._enqueue(queued, live)
+                self._enqueue(taken, live)
             except BusyError:
-                self.store.change(queued, {QUEUED}, phase=PENDING)
+                self.store.change(taken, {taken.phase}, phase=PENDING, started=None)
                 raise
         self._call(id)
-        return queued
+        return taken
 
     def abort(self, id: str) -> Job:
         """Stops a job; returns when it is ABORTED, or when its work has been cancelled. Raises ConflictError for a job
@@ -314,8 +314,8 @@ class Jobs:
             raise
 
     def _enqueue(self, job: Job, live: Live) -> None:
-        """Gives the job to a worker. Call it with the lock that was taken before the store got QUEUED, so that whoever
-        stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase in the
+        """Gives the job to a worker. Call it with the lock that was taken before the store got its phase, so that
+        whoever stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase in the
         store."""
 
         def work() -> None:
@@ -324,8 +324,9 @@ class Jobs:
             if refused:  # The executor may still queue a job for which it could not start a thread.
                 return
             try:
-                with self._place(live):
-                    self._execution.run(job, live, self._spans.pop(job.id, None))
+                if job.phase == QUEUED:
+                    self._await_place(live)
+                self._execution.run(job, live, self._spans.pop(job.id, None))
             except Exception as error:
                 log.error("job failed outside its work", exc_info=error, extra={"job": job.id})
                 live.request.error = InternalError("The service could not keep the state of this job.")
@@ -357,19 +358,28 @@ class Jobs:
             raise BusyError("The service cannot start another job now.", retry_after=10) from error
         self._live[job.id] = live
 
-    @contextmanager
-    def _place(self, live: Live) -> Iterator[None]:
-        """A context with a place among the jobs that run. Other processes may have them all: waits until one is free or
-        the job is stopped."""
-        taken = False
-        while not (taken or live.cancellation.cancelled):
-            if not (taken := self._running.take(1, self.limits.jobs)):
-                time.sleep(PLACE_SECONDS)
-        try:
-            yield
-        finally:
-            if taken:
-                self._running.add(-1)
+    def _start(self, live: Live) -> dict[str, Any]:
+        """What becomes of a job that is taken: it executes where one of our workers and a place are free, else it is
+        queued. Call it with the lock."""
+        if len(self._live) < self.limits.jobs and self._take_place(live):
+            return {"phase": EXECUTING, "started": time.time()}
+        return {"phase": QUEUED}
+
+    def _take_place(self, live: Live) -> bool:
+        """Takes a place among the jobs that run, which the end of the request leaves; False where none is free. Call it
+        with the lock."""
+        if not self._running.take(1, self.limits.jobs):
+            return False
+        live.holding.callback(self._running.add, -1)
+        return True
+
+    def _await_place(self, live: Live) -> None:
+        """Other processes may have them all: waits until one is free or the job is stopped."""
+        while not live.cancellation.cancelled:
+            with self._lock:
+                if self._take_place(live):
+                    return
+            time.sleep(PLACE_SECONDS)
 
     def _release(self, live: Live) -> None:
         """Ends the request, so that readers of its streams get an error. A second call does nothing."""
