@@ -299,8 +299,9 @@ class Store:
         destroyed. Of what has ended, and so is never run again, the request is not kept."""
         written = {**values, "request": b""} if values.get("ended") is not None else values
         which = {"of_id": job.id, "of_service": self.service}
+        statement = _changing(frozenset(written), frozenset(from_phases))
         with self._begin() as connection:
-            changed = connection.execute(_changing(frozenset(written), frozenset(from_phases)), which | written).rowcount
+            changed = connection.execute(statement, which | written).rowcount
         return replace(job, **values) if changed else None
 
     def remove(self, id: str) -> None:

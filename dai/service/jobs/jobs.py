@@ -315,8 +315,8 @@ class Jobs:
 
     def _enqueue(self, job: Job, live: Live) -> None:
         """Gives the job to a worker. Call it with the lock that was taken before the store got its phase, so that
-        whoever stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase in the
-        store."""
+        whoever stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase
+        in the store."""
 
         def work() -> None:
             with self._lock:
