@@ -226,10 +226,15 @@ _ONE_UNIT = re.compile(r"\s*-?\d+\s*[a-z]+\s*", re.I)
 
 
 class _Dialect(DuckDB):
-    """DuckDB's SQL, where paths into JSON and texts of intervals stay as they are written."""
+    """DuckDB's SQL, where paths into JSON and texts of intervals stay as they are written, and no parameters are left:
+    ``[:k]`` is a slice."""
 
     class Parser(DuckDBParser):
         """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day."""
+
+        PLACEHOLDER_PARSERS = {  # noqa: RUF012
+            kind: parse for kind, parse in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON
+        }
 
         def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:
             if this.is_string and re.search("[a-z]", this.name, re.I) and not _ONE_UNIT.fullmatch(this.name):

@@ -253,6 +253,8 @@ def _replaced(
             key, end = int(following.text) - 1 if following.text.isdigit() else following.text, following.end + 1
         elif token.token_type == TokenType.COLON and (index == 0 or sql_tokens[index - 1].token_type not in _ENDS):
             key, end = following.text, following.end + 1
+            if _is_slice(sql_tokens, index) and (named is None or key not in named):
+                continue
         else:
             continue
         shown = sql[token.start : end]
@@ -280,6 +282,15 @@ def _replaced(
             hint=other_parameter(sql, SYNTAX) or "Leave the value out, or use the parameter in the SQL.",
         )
     return edits
+
+
+def _is_slice(sql_tokens: list[Token], colon: int) -> bool:
+    """Whether the colon may be the first within the brackets behind an operand, as in ``x[:2]``, or the last of
+    ``x[:-:2]``."""
+    before = [each.token_type for each in sql_tokens[max(colon - 2, 0) : colon]]
+    return len(before) == 2 and (
+        (before[1] == TokenType.L_BRACKET and before[0] in _ENDS) or before == [TokenType.COLON, TokenType.DASH]
+    )
 
 
 def _members(value: Any) -> Any:

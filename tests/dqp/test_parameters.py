@@ -89,6 +89,16 @@ def test_names_stand_close_together(sql: str, text: str) -> None:
     assert read(sql, {"a": 1, "b": 2}).text == text
 
 
+@pytest.mark.parametrize("sql", ["select a[:2]", "select a[:c]", "select [1][:1]", "select (a)[:-:2], f(a)[ :c ]"])
+def test_a_slice_has_no_parameter_that_nobody_gave(sql: str) -> None:
+    assert read(sql, []).text == sql
+    assert read(f"{sql}, :a", {"a": 5}).text == f"{sql}, 5"
+
+
+def test_a_subscript_may_be_a_parameter() -> None:
+    assert read("select a[:c], [:c], x in [:c]", {"c": 2}).text == "select a[2], [2], x in [2]"
+
+
 def test_numbers_stand_close_together() -> None:
     assert read("select f($1,$2,$1)", [5, 6]).text == "select f(5,6,5)"
 

@@ -277,6 +277,7 @@ select id as a, customer as a from pg.orders order by 1
 select * from pg.orders where (note, id) = ('a', 1)
 select row(id, note) = row(1, 'a') from pg.orders
 select note[1:1] || '-' from pg.orders
+select note[:1], note[:id], note[: id - 1], note[id:], tags[:2], tags[:-:2], tags[:qty][1:qty] from pg.orders, data.items
 select -(-id), - -id, +id from pg.orders
 select not id in (1,2) and not note like 'a' or not exists(select 1 where id = 3) from pg.orders
 select (id = 1) = (customer = 1), (id = 1) is null, id = 1 and note = 'a' or customer = 2 from pg.orders
