@@ -222,7 +222,7 @@ def _loop(sql_tokens: tuple[Token, ...], index: int) -> bool:
     )
 
 
-_ONE_UNIT = re.compile(r"\s*-?\d+\s*[a-z]+\s*", re.I)
+_ONE_UNIT = re.compile(r"\s*-?\d+\s*(?:year|quarter|month|week|day|hour|minute|second)s?\s*", re.I)
 
 
 class _Dialect(DuckDB):
@@ -230,7 +230,7 @@ class _Dialect(DuckDB):
     ``[:k]`` is a slice."""
 
     class Parser(DuckDBParser):
-        """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day."""
+        """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day; the unit of ``'1 mon'`` is one in a text alone."""
 
         PLACEHOLDER_PARSERS = {  # noqa: RUF012
             kind: parse for kind, parse in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON

@@ -420,3 +420,5 @@ select attrs.id, (select max(attrs.size) from data.items i) from pg.customers at
 select customer, bool_and(id > 0 order by id), bool_or(distinct id > 5), bool_or(id > 2 order by amount desc) filter (where id < 9), bool_and(note = 'a') from pg.orders group by customer
 select first(q.a order by q.a) from (select 1.5 as a where false) q
 select string_agg(o.id, '|' order by q.b, o.id desc) from pg.orders o, (select 1.5 as b) q
+select interval '1 day 2:03:04.5', interval '3 days ago', interval '1 mon', interval '1.5 days', interval '-1 day 2:00', interval '90 minutes'
+select id, day + interval '1 month 3 days', day - interval '1 day 02:00', day + interval '2 days ago' from pg.orders where day > date '2024-01-20' - interval '1 mon'
