@@ -229,7 +229,7 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select * from sites where id in [:ids]", (), {"ids": [1]}, "IN :ids"),
         ("select * from sites where id = ?", ([3],), {}, "without brackets"),
         ("select * from sites where id = ? and name = ?", ([3, "a"],), {}, "one after the other"),
-        ("select * from sites where id = :Id", (), {}, "The parameter :Id has no value.\nGive it: query(…, Id=…)."),
+        ("select * from sites where id = :Id", (), {}, 'parameters {"Id": …} over HTTP'),
         ("select * from sites where id in :ids", (), {"ids": "1,2"}, "IN needs a list"),
         ("select top 5 * from sites", (), {}, "LIMIT 5"),
         ("select * from sites fetch first 5 rows only", (), {}, "LIMIT 5"),

@@ -56,9 +56,11 @@ def table_of(data: Any) -> pa.Table:
         elif hasattr(data, "__arrow_c_stream__"):
             table = pa.table(data)
         else:
+            what = type(data).__name__
+            hint = "Give an Arrow table, a pandas or polars data frame, or a mapping of columns."
             raise ParameterError(
-                f"A table cannot be made from a {type(data).__name__}.",
-                hint="Give an Arrow table, a pandas or polars data frame, or a mapping of columns.",
+                f"A table cannot be made from a {what}.",
+                hint="Collect it: .collect()." if what == "LazyFrame" else hint,
             )
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParameterError(f"The data cannot be made into a table: {error}.") from error

@@ -117,3 +117,8 @@ def test_intervals_are_shown_as_duckdb_writes_them(capsys: pytest.CaptureFixture
             ((shown,),) = duckdb.sql(f"select (interval '{text}')::varchar").fetchall()
             months = shown.replace("1 year 2 months", "14 months")
             assert capsys.readouterr().out.splitlines()[2].strip() == months
+
+
+def test_a_lazy_frame_is_to_be_collected() -> None:
+    with dqp.connect({"sources": {}}) as lab, pytest.raises(ParameterError, match=r"\.collect\(\)"):
+        lab.upload("lazy", polars.DataFrame({"a": [1]}).lazy())

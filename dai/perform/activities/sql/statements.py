@@ -156,8 +156,11 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
         yield
     except ParameterError as error:
         if not values and (names := names_in(sql, syntax)):
+            name = names[0][1:]
             raise ParameterError(
-                f"The parameter {names[0]} has no value.", hint=f"Give it: query(…, {names[0][1:]}=…)."
+                f"The parameter {names[0]} has no value.",
+                hint=f"Give it: query(…, {name}=…) in Python, -p {name}=… on the command line, "
+                f'parameters {{"{name}": …}} over HTTP.',
             ) from error
         if values and (other := other_parameter(sql, syntax)):
             error.hint = other
