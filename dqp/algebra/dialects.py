@@ -23,10 +23,11 @@ MOST_LISTED = 1_000
 class Costs:
     """Seconds, measured. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches
     in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without
-    returning it; ``work``: a row that a join or an aggregate in the source processes. ``value``: an operation or a
-    function for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is
-    sorted; ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``memory``: bytes
-    of groups that fit in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery;
+    returning it; ``work``: a row that a join or an aggregate in the source processes; ``probe``: a row that a join with
+    small tables processes, in a statement that returns few rows (0: as ``work``). ``value``: an operation or a function
+    for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted;
+    ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``memory``: bytes of groups
+    that fit in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery;
     ``index``: a row found by an index (0: tables are read). Where there are no hash joins, ``lookup``: a row whose
     partner is looked up in an index; ``compared``: two rows that are compared because there is no index (0: the
     database makes one). ``table_key``: a key of a query-scoped table, from here to the source's hash table
@@ -44,6 +45,7 @@ class Costs:
     memory: float = 16e6
     pair: float = 3e-8
     index: float = 2e-6
+    probe: float = 0.0
     lookup: float = 0.0
     compared: float = 0.0
     table_key: float | None = None

@@ -1,5 +1,6 @@
 """Estimates the rows of operators and their cost in seconds, from the statistics of the sources.
 
 ``cost`` estimates operators, ``estimates`` defines the statistics of columns, ``selectivity`` the effect of predicates
-and joins. The package imports ``dqp.algebra`` and ``dqp.sql``. An estimate for a new operator is a method in ``cost``.
+and joins. The package imports ``dqp.algebra``, ``dqp.sql`` and ``dqp.planning.splitting``.
+An estimate for a new operator is a method in ``cost``.
 """

@@ -35,6 +35,7 @@ from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART
 from dqp.planning.costing.selectivity import selectivity
+from dqp.planning.splitting import FEW
 from dqp.sql import dialects
 
 AT_ONCE = 2
@@ -48,6 +49,8 @@ GROUP_BYTES = 100.0
 """Of a group, beside its values."""
 LOOK = 0.2
 """A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
+SMALL = 100_000.0
+"""Rows of a table whose hashes stay in the cache of a processor."""
 ORDERED = 0.2
 """The part of the seconds for groups that are made one after the other."""
 HOPED = 0.7
@@ -60,10 +63,14 @@ _OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
 class Work:
     """Seconds of operators where the constants of ``dialect`` hold."""
 
-    def __init__(self, estimator: Estimator, dialect: str, kept: Mapping[Remote, float] | None = None) -> None:
-        """``kept``: the part of the rows of statements that keys from elsewhere leave."""
+    def __init__(
+        self, estimator: Estimator, dialect: str, kept: Mapping[Remote, float] | None = None, *, star: bool = False
+    ) -> None:
+        """``kept``: the part of the rows of statements that keys from elsewhere leave; ``star``: of a statement that
+        ``is_star``."""
         self._of, self._dialect, self._price = estimator.of, dialect, costs(dialect)
         self._kept = kept or {}
+        self._probe = (star and self._price.probe) or self._price.work
 
     def tree(self, tree: Operator) -> float:
         """Seconds of all operators of the tree, and of the plans nested in them as often as they are evaluated."""
@@ -121,7 +128,7 @@ class Work:
             return left * right * price.pair + rows * price.work
         if not price.lookup:
             compared = self._candidates(node, pairs) if residual else 0.0
-            return (left + right + rows + compared) * price.work
+            return (left + right + rows + compared) * self._probe
         if semi and (residual or not price.compared):
             # Evaluated for each row: a scan to the first match, or to the end.
             first = 1.0 + self._candidates(node, pairs) / left if node.kind == "semi" else 1.0
@@ -270,7 +277,7 @@ def elapsed(
     remotes = _fetched(nodes, dialect, after)
     seconds: dict[Remote, float] = {}
     for each in remotes:
-        work = Work(estimator, dialect(each.source))
+        work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator))
         scans, whole = work.scans(each.tree), work.tree(each.tree)
         there = min(scans, whole) * read[each] + left * max(0.0, whole - scans)
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
@@ -304,6 +311,14 @@ def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mappin
             same = (statement_key(each), frozenset(map(statement_key, after.get(each, ())))) if len(alike) > 1 else each
             different.setdefault(same, each)
     return list(different.values())
+
+
+def is_star(tree: Operator, estimator: Estimator) -> bool:
+    """Whether the tree joins one table with small ones, and few of its rows are left. What a filter leaves of a second
+    large table does not make it small: a database that expects few rows beside it looks each of them up in its index,
+    however many come."""
+    tables = sorted(estimator.rows(each) for each in walk(tree) if isinstance(each, Scan))
+    return len(tables) > 1 and tables[-2] <= SMALL and estimator.rows(tree) <= FEW * tables[-1]
 
 
 def _streams(tree: Operator) -> bool:

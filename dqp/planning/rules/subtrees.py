@@ -46,6 +46,8 @@ TOGETHER = 0.9
 """As ``HOPED``, where keys of several tables reduce one."""
 BETTER = 0.8
 """The part of a statement's seconds that an alternative may take at most to replace it."""
+ONCE = 0.9
+"""As ``BETTER``, for a plan that computes more of it once: what is not done a second time is certainly saved."""
 
 
 @rewrites_nested_plans
@@ -195,7 +197,7 @@ def remark_if_less(tree: Operator, other: Operator, context: Context) -> str | N
     if len(sharing.tables) <= len(others.tables):
         return None
     before, after = (_elapsed(each, 1.0, context, once=once) for each, once in ((other, others), (tree, sharing)))
-    if after > BETTER * before:
+    if after > ONCE * before:
         return None
     return f"about {before:.2g} s with joins in the sources, {after:.2g} s with common subtrees computed once, here"
 

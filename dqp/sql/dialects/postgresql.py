@@ -54,6 +54,7 @@ class PostgreSQL(Dialect):
         byte=6e-9,
         scan=1e-7,
         work=1.2e-7,
+        probe=3.5e-8,
         value=3e-8,
         distinct=3.5e-7,
         sort=1e-6,
