@@ -217,7 +217,7 @@ def test_one_process_at_a_time_has_a_name(url: str) -> None:
     first = Store(url, "here")
     first.claim()
     second, other = (first, first) if url == "sqlite://" else (Store(url, "here"), Store(url, "there"))
-    with pytest.raises(ConfigurationError, match=f"'here' keeps its jobs .*: process {os.getpid()} on ") as caught:
+    with pytest.raises(ConfigurationError, match=f"'here' already keeps .*: process {os.getpid()} on ") as caught:
         second.claim()
     assert "name" in (caught.value.hint or "")
     first.check()
