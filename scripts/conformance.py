@@ -107,9 +107,12 @@ HEAD = """# Conformance
 activities, document forms from the schemas, refusals from the source, tests from the source of the tests.
 [activities.md](activities.md) explains each activity.
 
-The language refuses, for every activity, what is not declared, has another type, is missing or stands twice
-([below](#refusals-of-the-language)). What a database refuses is not listed. `…` in a message stands for a value.
-*Shown by*: the tests that expect a part of the message; where there is none, no test quotes it.
+It is for authors of perform documents who want to know which parts of OGSA-DAI's language run, and which are refused.
+
+- The language refuses parts of an activity that are not declared, have another type, are missing or occur twice
+  ([below](#refusals-of-the-language)). The page does not list refusals by a database.
+- `…` in a message stands for a value.
+- *Shown by* names the tests that expect a part of the message; without a test it is empty.
 """
 
 

@@ -37,7 +37,7 @@ Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answ
 
 
 class Pull(Asked):
-    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="the number of blocks"), WHOLE] = 1
     behind: Annotated[int, Field(ge=0, le=MOST_BLOCKS, description=_BEHIND), WHOLE] = 0
     linger: Annotated[int, Field(ge=0, le=MOST_LINGER, description=_LINGER), WHOLE] = MOST_LINGER
 

@@ -52,7 +52,7 @@ Id = Annotated[
 
 
 class Lease(Asked):
-    seconds: float | Unsaid = Field(None, gt=0, le=1e9, description="how long to keep it; an hour unless said")
+    seconds: float | Unsaid = Field(None, gt=0, le=1e9, description="how long to keep it (default: an hour)")
 
 
 class Putting(Lease):

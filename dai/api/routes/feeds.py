@@ -70,14 +70,14 @@ class FeedList(BaseModel):
 
 
 class Publishing(Asked):
-    last: Flag = Field(False, description="the feed ends with this")
+    last: Flag = Field(False, description="this is the last block of the feed")
     producer: Annotated[str, Field(max_length=100)] = Field(
-        "", description="each producer counts its blocks from 0; one that is sent again comes once"
+        "", description="each producer counts its blocks from 0; one that is sent again counts once"
     )
 
 
 class Pulling(Asked):
-    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at most"), WHOLE] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="the most blocks"), WHOLE] = 1
     wait: Seconds = 0
 
 

@@ -114,15 +114,15 @@ class Options(Asked):
     format: FormatName | Unsaid = Field(None, description="the form of the result, in place of Accept")
     blocksize: BlockSize | Unsaid = None
     session: Text | Unsaid = Field(None, description="the session to join")
-    phase: Literal["RUN", "PENDING"] | Unsaid = Field(None, description="makes a job; PENDING waits for PHASE=RUN")
+    phase: Literal["RUN", "PENDING"] | Unsaid = Field(
+        None, description="create a job; with PENDING it waits for PHASE=RUN"
+    )
     label: Annotated[str, Field(max_length=200, description="what a job is called in lists")] | Unsaid = None
 
 
 class PerformOptions(Options):
-    pull: Text | Unsaid = Field(
-        None, description="answers with the first blocks of this outputStream, as a pull of them does"
-    )
-    output: Text | Unsaid = Field(None, description="this end point alone")
+    pull: Text | Unsaid = Field(None, description="return the first blocks of this outputStream, as a pull does")
+    output: Text | Unsaid = Field(None, description="return only this end point")
 
 
 async def off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:

@@ -71,7 +71,7 @@ class QueryOptions(Options):
     invalid_characters: Literal["refuse", "replace"] | Unsaid = Field(
         None,
         alias="invalidCharacters",
-        description="what becomes of characters that XML cannot carry, in a WebRowSet that is answered at once",
+        description="characters that XML does not allow, in a synchronous WebRowSet: refuse or replace",
     )
 
 

@@ -58,7 +58,7 @@ NOT_YET: dict[str, Any] = {
 class Push(Asked):
     last: Flag = Field(False, description="this block ends the stream")
     wait: Seconds = PUSH_WAIT
-    taken: Flag = Field(False, description="answer when the reader has taken it; 202 where it has not in time")
+    taken: Flag = Field(False, description="answer when the reader has taken it; 202 if it does not in time")
     producer: Producer | Unsaid = Field(None, description="who pushes: blocks of another producer are refused")
 
 

@@ -37,7 +37,7 @@ FOLLOWED_SECONDS = 900.0
 
 class After(Asked):
     after: Annotated[int, Field(ge=0, le=2**53), WHOLE] | Unsaid = Field(
-        None, description="the number of the last change that is known; without it those from now on"
+        None, description="the number of the last known change; without it, only new changes"
     )
     limit: Page = 1000
     renewals: Flag = Field(False, description="also of leases, with the times when they end")

@@ -30,7 +30,7 @@ MOST_BODY = 32 << 20
 MOST_PAGE = 10_000
 BODY = (DataError, TooLargeError, UnsupportedMediaTypeError)
 Offset = Annotated[int, Field(ge=0, le=2**53), WHOLE]
-Page = Annotated[int, Field(ge=1, le=MOST_PAGE, description="entries at most"), WHOLE]
+Page = Annotated[int, Field(ge=1, le=MOST_PAGE, description="the most entries"), WHOLE]
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Form = Literal["string", "uri", "rdf"]
 

@@ -24,7 +24,7 @@ router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 
 class Asking(Asked):
     offset: Offset = 0
-    limit: Annotated[Page, Field(description="services at most")] = 1000
+    limit: Annotated[Page, Field(description="the most services")] = 1000
 
 
 @router.get(

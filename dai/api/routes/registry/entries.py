@@ -53,10 +53,10 @@ _ROOM = (*_CHANGED, LimitError, QuotaError)
 
 class Listed(Asked):
     kind: Text | Unsaid = Field(None, description="business, service, table, column, metadata …")
-    name: Text | Unsaid = Field(None, description="how a name begins, whatever the case of its letters; needs kind")
-    parent: Text | Unsaid = Field(None, description="the key of what they stand below, directly")
+    name: Text | Unsaid = Field(None, description="the beginning of a name, ignoring case; needs kind")
+    parent: Text | Unsaid = Field(None, description="the key of the entry directly above them")
     tmodel: Text | Unsaid = Field(None, description="a tModel that they implement")
-    deprecated: Flag = Field(False, description="also what is deprecated")
+    deprecated: Flag = Field(False, description="also deprecated entries")
     offset: Offset = 0
     limit: Page = 1000
 
@@ -66,7 +66,7 @@ class Key(Asked):
 
 
 class Shown(Key):
-    below: Flag = Field(False, description="also all that stands below it")
+    below: Flag = Field(False, description="also the entries below it")
 
 
 class Several(Asked):
@@ -101,7 +101,7 @@ class Annotation(Said):
 class Sought(Asked):
     text: Text | Unsaid = None
     unit: Text | Unsaid = Field(None, description="of a column")
-    ucd: Text | Unsaid = Field(None, description="of a column; the beginning of a word of it will do")
+    ucd: Text | Unsaid = Field(None, description="of a column, or the beginning of one of its words")
     quantity: Text | Unsaid = Field(None, description="of a column")
     kind: Text | Unsaid = None
     limit: Page = 20

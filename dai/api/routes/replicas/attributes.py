@@ -46,7 +46,7 @@ class OfKind(Asked):
 class Undefined(Asked):
     of: Of = "logical"
     name: Text
-    clear: Flag = Field(False, description="also take it from the names that have it")
+    clear: Flag = Field(False, description="also remove it from the names that have it")
 
 
 class Definition(Asked):
@@ -79,7 +79,7 @@ class Values(Asked):
 
 class Changing(Asked):
     mode: Literal["add", "modify", "put"] = Field(
-        "add", description="add: names have none yet; modify: they have one; put: either"
+        "add", description="add: the names do not have it; modify: they have it; put: either"
     )
 
 

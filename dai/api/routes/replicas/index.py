@@ -40,7 +40,7 @@ from dai.replicas.updates import FILTERED, fitting
 
 router = APIRouter(route_class=Route, prefix="/replicas", tags=["replicas"])
 MOST_FILTER = 1 << 28
-Seconds = Annotated[float, Field(gt=0, le=10_000_000, description="how long the index is to know it")]
+Seconds = Annotated[float, Field(gt=0, le=10_000_000, description="how long the index knows it")]
 
 
 class ToldIndexes(Asked):
@@ -69,8 +69,8 @@ class Lasting(Asked):
 class Portion(Asked):
     catalog: Text = Field(description="URL of the catalog")
     update: Annotated[str, Field(min_length=8, max_length=64, description="made up by the sender for this update")]
-    expected: Annotated[int, Field(ge=0, le=2**40, description="names of all portions, about"), WHOLE]
-    seconds: Seconds | Unsaid = Field(None, description="with the last portion: how long the index is to know them")
+    expected: Annotated[int, Field(ge=0, le=2**40, description="estimated number of names in all portions"), WHOLE]
+    seconds: Seconds | Unsaid = Field(None, description="with the last portion: how long the index knows them")
 
 
 class Changed(Lasting):

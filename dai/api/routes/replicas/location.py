@@ -27,7 +27,7 @@ MOST_PAGE = 100_000
 BODY = (DataError, TooLargeError, UnsupportedMediaTypeError)
 Of = Annotated[Literal["logical", "target"], Field(description="kind of the names")]
 Offset = Annotated[int, Field(ge=0, le=2**53), WHOLE]
-Page = Annotated[int, Field(ge=1, le=MOST_PAGE, description="entries at most"), WHOLE]
+Page = Annotated[int, Field(ge=1, le=MOST_PAGE, description="the most entries"), WHOLE]
 
 
 class Location:
