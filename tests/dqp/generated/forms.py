@@ -156,6 +156,11 @@ FORMS = (
     "SELECT ok, id % 3 AS g, COUNT(DISTINCT {c}) FROM {a} GROUP BY ROLLUP (ok, id % 3) HAVING COUNT(*) > 1",
     "SELECT {c}, COUNT(*) FROM {a} GROUP BY ALL HAVING COUNT(*) >= {m}",
     "SELECT DISTINCT ON ({c}) {c}, id FROM {a} ORDER BY {c}, id",
+    (
+        "SELECT ok, PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY x) AS p, QUANTILE_DISC({w}, [0.25, 0.5]) AS l,"
+        " ARG_MAX(id, id, {m}) AS t FROM {a} GROUP BY ok"
+    ),
+    "SELECT {c}, STRING_AGG(code, '|' ORDER BY x DESC NULLS LAST, id) AS s, MAX(id, {m}) AS m FROM {a} GROUP BY {c}",
     "SELECT ARG_MAX({c}, id), ARG_MIN(id, id), LIST(id ORDER BY id DESC)::VARCHAR FROM {a} WHERE {c} IS NOT NULL",
     # stars
     "SELECT * EXCLUDE (x, y, {c}) FROM {a} WHERE id < {n}",
@@ -166,6 +171,8 @@ FORMS = (
     # lists
     "SELECT id, LIST_TRANSFORM([k, s, {n}], lambda v: v + 1)::VARCHAR AS l FROM {a}",
     "SELECT id, [v * 2 FOR v IN [k, {n}] IF v > {m}]::VARCHAR AS l, LIST_SUM([{m}, {n}]) AS t FROM {a}",
+    "SELECT id, name[:{m}] AS a, name[{m}:] AS b, [id, k, s][:{m}] AS l, [k, s][:-:{m}] AS e, code[:id] AS f FROM {a}",
+    "SELECT id, {w} IN [{n}.0, {m}.0000000001, 0.5::DECIMAL(38, 2)] AS v, amt = ANY([{m}, 1.50]) AS u FROM {a}",
     "SELECT id, UNNEST([k, s]) AS v FROM {a}",
     "SELECT id, v FROM {a}, UNNEST([k, {n}]) u(v)",
     "SELECT id, {{'a': {c}, 'b': id}}.b AS v FROM {a}",
@@ -180,6 +187,22 @@ FORMS = (
     "SELECT p.id, q.id AS o FROM {a} p JOIN {b} q ON p.d BETWEEN q.d - {m} AND q.d + INTERVAL {n} DAY",
     "SELECT YEAR(d) AS y, QUARTER(d) AS q, COUNT(*), MAX(ts) FROM {a} WHERE MONTH(d) > {m} GROUP BY ALL",
     "SELECT id FROM {a} WHERE d > ts - INTERVAL {m} DAY OR d IS NOT DISTINCT FROM CAST(ts AS DATE)",
+    "SELECT id, ts - INTERVAL '{m} days {n}:30:00' AS v, d + INTERVAL '{m} mon -{n} days' AS u FROM {a} WHERE id > {m}",
+    "SELECT id FROM {a} WHERE d > DATE '2024-03-01' - INTERVAL '{n} days {m}:00' AND d <= ts + INTERVAL '{n} days ago'",
+    "SELECT id FROM {a} WHERE d BETWEEN '2024-02-29 12:00' AND ts OR {w} BETWEEN '{m}' AND amt",
+    "SELECT id, '2024-02-29 12:00' BETWEEN d AND ts AS v, '{n}' BETWEEN id AND {w} AS u FROM {a}",
+    (
+        "SELECT id, ts::TIMESTAMPTZ AT TIME ZONE 'Asia/Tokyo' AS v FROM {a} WHERE ts::TIMESTAMPTZ > TIMESTAMPTZ"
+        " '2000-02-29 06:00:00-06'"
+    ),
+    (
+        "SELECT g.v, COUNT(p.id) AS n FROM GENERATE_SERIES(DATE '2024-01-01', DATE '2024-03-31', INTERVAL {n} DAY) g(v)"
+        " LEFT JOIN {a} p ON p.d >= g.v AND p.d < g.v + INTERVAL {n} DAY GROUP BY ALL"
+    ),
+    (
+        "SELECT p.id, q.id AS o FROM {a} p JOIN {b} q ON DATE_TRUNC('month', p.d) = DATE_TRUNC('month', q.ts) AND"
+        " p.name LIKE q.code || '%'"
+    ),
     # limits
     "SELECT id, {c} FROM {a} ORDER BY code COLLATE NOCASE NULLS FIRST, id LIMIT {n}",
     "SELECT id, {w} FROM {a} ORDER BY {w} IS NULL, -k, id FETCH FIRST {n} ROWS ONLY",
@@ -272,6 +295,7 @@ FORMS = (
         "(SELECT id, {c} FROM {a} ORDER BY id LIMIT {n}) UNION ALL (SELECT id, {c} FROM {b} ORDER BY id DESC"
         " LIMIT {m}) ORDER BY 1, 2"
     ),
+    "SELECT id, {w} AS v FROM {a} UNION ALL BY NAME SELECT id, name AS u FROM {b}",
     "SELECT {w}, d FROM {a} UNION SELECT amt, ts FROM {b} EXCEPT SELECT x, d FROM {a}",
     (
         "SELECT COUNT(*), SUM(v) FROM (SELECT {w} AS v FROM {a} WHERE id > {n} UNION ALL SELECT id FROM {b})"
@@ -282,6 +306,7 @@ FORMS = (
         "SELECT id, TRY_CAST(name AS DECIMAL(6,3)) AS a, TRY_CAST(name AS BOOLEAN) AS b, TRY_CAST(y AS"
         " BIGINT) AS e FROM {a}"
     ),
+    "SELECT id, TRY({w} // ({w} - {n})) AS v, TRY_CAST(amt AS DECIMAL(4,2)) AS u FROM {a}",
     (
         "SELECT id, CASE WHEN NULL THEN 1 WHEN {c} IS NULL THEN NULL ELSE {n} END AS v, CASE {c} WHEN NULL"
         " THEN 1 ELSE 2 END AS u FROM {a}"

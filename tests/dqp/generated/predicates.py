@@ -21,6 +21,8 @@ FAR = {
     ),
 }  # fmt: skip
 """What is compared with, and nothing else is done with it: sums of them would fail here and there."""
+TYPED = {"int": "'5'", "dec": "'1.50'", "date": "'2024-02-29'", "ts": "'2024-02-29 12:00:00'"}
+"""Texts that take the type of the other side."""
 
 
 class Predicates(Expressions):
@@ -79,6 +81,8 @@ class Predicates(Expressions):
                 return f"{one.sql} IS {self.rng.choice(('', 'NOT '))}DISTINCT FROM {other.sql}"
             case "between":
                 low, high = self.literal(one.kind), self._comparable(one, scope, depth)
+                if one.kind in TYPED and self.chance(0.15):
+                    low = Expr(TYPED[one.kind], one.kind)
                 return f"{one.sql} {self.rng.choice(('', 'NOT '))}BETWEEN {low.sql} AND {high.sql}"
             case "in":
                 values = [self.literal(one.kind).sql for _ in range(self.rng.randint(1, 5))]
@@ -108,9 +112,8 @@ class Predicates(Expressions):
             return Expr(self.rng.choice(FAR[kind]), kind)
         if self.chance(0.12):
             kind = {"int": "dec", "dec": "int", "date": "ts", "ts": "date", "dbl": "int"}.get(kind, kind)
-        if kind in ("int", "dec", "date") and self.chance(0.04):  # a text takes the other side's type
-            text = {"int": "'5'", "dec": "'1.50'", "date": "'2024-02-29'"}[kind]
-            return Expr(text, kind)
+        if kind in TYPED and self.chance(0.04):
+            return Expr(TYPED[kind], kind)
         if self.chance(0.5):
             return self.literal(kind)
         other = self.of(kind, scope, depth - 1)
