@@ -57,7 +57,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_database_where_a_configuration_is_expected(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 2
     assert (
-        "field.db is a SQLite database and no configuration.\n     Serve it: dai serve field.db"
+        "field.db is a SQLite database, not a configuration.\n     Serve it: dai serve field.db"
         in capsys.readouterr().err
     )
 
@@ -150,7 +150,7 @@ def test_statements(product: str, request: pytest.FixtureRequest, tmp_path: Path
     with background(parse(config, tmp_path, {})) as service:
         resource = dai.connect(service.url)
         for sql, says in (
-            ("select order from samples", f"order is a keyword; a column of that name is written {quote}order{quote}."),
+            ("select order from samples", f"order is a keyword; write a column of that name {quote}order{quote}."),
             ("select a, order from samples", f"written {quote}order{quote}"),
             ("select a from samples where order = 1", f"written {quote}order{quote}"),
             ("selct a from samples", "Did you mean 'SELECT'?"),
@@ -306,7 +306,7 @@ def test_what_a_federation_does_not_run() -> None:
             ("select * from field.samples where a = “Kyiv”", (), "straight quotes"),
             ("select count(* from field.samples", (), "A ( has no )"),
             ("select a from field.samples where a = ?", ([1, 2],), "list of values with IN"),
-            (5, (), "SQL is a text, not int"),
+            (5, (), "SQL must be text, not int"),
             ("show tables from field", (), "DESCRIBE source.table"),
             ("show databases", (), "DESCRIBE source.table"),
             ("select * from wanted", (), "lab.upload('wanted', wanted) makes a table of it"),

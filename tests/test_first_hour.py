@@ -208,7 +208,9 @@ def test_a_table_is_described_without_its_source_where_one_has_it(folder: Path, 
 def test_frames_that_are_no_tables(folder: Path) -> None:
     odd, twice = pd.DataFrame({"a": [1, "x"]}), pd.DataFrame([[1, 2]], columns=["b", "b"])
     with dqp.connect(folder / "field.db") as lab:
-        with pytest.raises(StatementError, match=r"odd is a DataFrame here, but no table: The column 'a' holds int"):
+        with pytest.raises(
+            StatementError, match=r"odd is a DataFrame here, but cannot be a table: The column 'a' holds int"
+        ):
             lab.sql("select * from odd").rows()
         with pytest.raises(StatementError, match=r"twice is a DataFrame here.*same name: b"):
             lab.sql("select * from twice").rows()

@@ -141,7 +141,7 @@ def test_parameters_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     listed = [(Name(number), "") for number in range(1000)]
     monkeypatch.setattr(route, "pairs", lambda _: [*listed, listed[-1]])
-    with pytest.raises(ParameterError, match="'999' is there twice"):
+    with pytest.raises(ParameterError, match="'999' is given twice"):
         route._query(Request({"type": "http", "query_string": b"a=1"}))
     assert hashed < 5 * len(listed)
 
@@ -154,7 +154,7 @@ def test_a_decimal_is_not_written_out_as_gigabytes(alice: httpx.Client, number: 
     )
     answer = alice.post("/resources/book/perform", content=document, headers=XML)
     assert (answer.status_code, answer.json()["type"]) == (400, "bad-parameter")
-    assert "is no decimal" in answer.json()["detail"]
+    assert "must be of the type decimal" in answer.json()["detail"]
 
 
 def test_a_query_has_no_more_parameters_than_a_database_takes(alice: httpx.Client) -> None:

@@ -484,7 +484,7 @@ def test_the_commands(tmp_path: Path, book: str, capsys: pytest.CaptureFixture[s
 def test_python_and_federations_with_a_token(known: Known) -> None:
     url, token = f"{known.running.url}/resources/book", known.tokens["alice"]
     assert dai.connect(url, token=token).query("select count(*) as n from numbers").arrow()["n"].to_pylist() == [30_000]
-    with pytest.raises(UnauthenticatedError, match="known callers"):
+    with pytest.raises(UnauthenticatedError, match="identified callers"):
         dai.connect(url)
     with pytest.raises(RequestError, match="without encryption"):
         dai.connect("http://data.example.org/book", token=token)

@@ -234,7 +234,10 @@ def test_the_client_says_what_was_committed(service: Background, fresh: str, pac
     document = DOCUMENT.format(partly("postgresql", pace).format(fresh)).encode()
     with closing(resource), pytest.raises(StatementError, match="duplicate key") as raised:
         resource.perform(document, output)
-    assert "Committed before that, and not undone: first. Rows changed: first-count 1." in str(raised.value)
+    assert (
+        "These activities were committed before the failure, and are not undone: first. Rows changed: first-count 1."
+        in str(raised.value)
+    )
     assert raised.value.extra["committed"] == ["first"]
     assert raised.value.extra["update_counts"] == {"first-count": 1}
 
@@ -246,4 +249,4 @@ def test_a_job_says_what_was_committed(service: Background, fresh: str) -> None:
         assert job.wait().phase == "ERROR"
     error = httpx.get(f"{service.url}/jobs/{job.id}", timeout=60).json()["error"]
     assert error["committed"] == ["first"]
-    assert error["hint"].endswith("Committed before that, and not undone: first.")
+    assert error["hint"].endswith("These activities were committed before the failure, and are not undone: first.")

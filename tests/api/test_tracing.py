@@ -479,8 +479,8 @@ def test_a_bad_state_is_dropped(state: str) -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"endpoint": "collector:4318"}, "no address"),
-        ({"endpoint": "http://user:password@collector:4318"}, "no address"),
+        ({"endpoint": "collector:4318"}, "not the address"),
+        ({"endpoint": "http://user:password@collector:4318"}, "not the address"),
         ({"sample": 2.0}, "at most 1"),
         ({"sampel": 1.0}, "no key 'sampel'"),
         ({"headers": {"a b": "c"}}, "not an HTTP header"),

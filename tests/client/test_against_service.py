@@ -393,7 +393,7 @@ def test_decimal_numbers_are_what_was_asked_for(
 
 
 def test_a_number_that_is_no_decimal(lab: Resource) -> None:
-    with pytest.raises(DataError, match="'n' has a value that is no number of the type decimal256"):
+    with pytest.raises(DataError, match="'n' has a value that does not fit decimal256"):
         lab.query("select 'NaN'::numeric as n", numeric="decimal").arrow()
     assert lab.query("select 'NaN'::numeric as n", numeric="text").arrow().to_pylist() == [{"n": "NaN"}]
     with pytest.raises(ParameterError, match="'double', 'decimal', 'text'"):

@@ -277,7 +277,7 @@ def test_a_source_is_not_asked_before_it_is_needed() -> None:
 
 
 def test_what_is_only_described_does_not_run() -> None:
-    with pytest.raises(DatabaseUnavailableError, match="only described"):
+    with pytest.raises(DatabaseUnavailableError, match="only a description"):
         DescribedSource("a", "sqlite", ()).query("select 1", cancellation=Cancellation())
 
 

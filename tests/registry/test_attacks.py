@@ -93,7 +93,7 @@ def test_no_property_says_what_the_registry_says(known: Known, word: str) -> Non
     alice = known("alice")
     forged = service("urn:a", properties={word: "bob"})
     answer = alice.post("/entries", json={"entries": [forged]})
-    assert (answer.status_code, "says itself" in answer.text) == (400, True)
+    assert (answer.status_code, "sets itself" in answer.text) == (400, True)
     old = Entry(key="urn:a", kind="service", owner="alice", names=(("a", ""),), properties={word: "bob", "x": "bob"})
     said = {str(each.predicate.value) for each in quads(old, frozenset()) if each.object.value == "bob"}
     assert said == {"urn:dai:registry:x"}

@@ -252,7 +252,7 @@ def test_a_webhook_sees_what_its_owner_may_see_now(serve: Callable[..., Any], re
             publish(bob, service("urn:s:7"))
             webhooks = running.service.webhooks
             until(lambda: webhooks.all()[0].stopped)
-            assert "not known any more" in webhooks.all()[0].problem
+            assert "no longer knows" in webhooks.all()[0].problem
             assert ("published", "urn:s:7") not in receiver.changes()
 
 

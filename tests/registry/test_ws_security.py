@@ -269,9 +269,9 @@ def test_attacks_are_refused(secured: Background, directory: Path, attack: Calla
     [
         ({"timed": Timed(-3600)}, "expired"),
         ({"timed": Timed(-3600, 7200)}, "too old"),
-        ({"timed": Timed(3600)}, "of the future"),
+        ({"timed": Timed(3600)}, "in the future"),
         ({"id": "other"}, "does not know the key"),
-        ({"digest": xmlsec.Transform.SHA1}, "does not hold"),
+        ({"digest": xmlsec.Transform.SHA1}, "is not valid"),
     ],
 )
 def test_signatures_that_do_not_count(secured: Background, directory: Path, more: dict[str, Any], says: str) -> None:

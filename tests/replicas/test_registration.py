@@ -177,7 +177,7 @@ def test_targets_that_are_tables(target: str, table: TableTarget | None) -> None
         ({"service": "book", "url": HERE, "publish": {"sky": "book#numbers"}}, "not the URL of a service"),
         ({"service": HERE, "publish": {"sky": "book#numbers"}}, "replicas.url must be the address"),
         ({"service": HERE, "url": "rlsn://here", "publish": {"sky": "book#numbers"}}, "replicas.url must be"),
-        ({"service": HERE, "url": HERE, "publish": {"sky": "book"}}, "sky names no resource and table"),
+        ({"service": HERE, "url": HERE, "publish": {"sky": "book"}}, "sky must name a resource and a table"),
         ({"service": HERE, "url": HERE, "publish": {"sky": "boko#t"}}, "no resource 'boko'.\nDid you mean 'book'?"),
         ({"service": HERE, "url": HERE, "publish": {"": "book#t"}}, "a logical name must have"),
         ({"service": HERE, "url": HERE, "publish": ["sky"]}, "must be a section"),
