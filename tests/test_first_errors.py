@@ -107,7 +107,7 @@ def test_another_name_of_a_database(backend: str, meant: str, capsys: pytest.Cap
 WRONG: dict[str, tuple[Callable[[URL], URL], str]] = {
     "password": (lambda url: url.set(password="sesame7"), "refused the user name or the password"),
     "user": (lambda url: url.set(username="nobody"), "refused the user name or the password"),
-    "database": (lambda url: url.set(database="none"), "database of that name does not exist"),
+    "database": (lambda url: url.set(database="none"), "database of the URL does not exist"),
     "port": (lambda url: url.set(port=1), "cannot be reached"),
     "host": (lambda url: url.set(host="nowhere.invalid"), "cannot be reached"),
 }
@@ -151,8 +151,8 @@ def test_statements(product: str, request: pytest.FixtureRequest, tmp_path: Path
         resource = dai.connect(service.url)
         for sql, says in (
             ("select order from samples", f"order is a keyword; write a column of that name {quote}order{quote}."),
-            ("select a, order from samples", f"written {quote}order{quote}"),
-            ("select a from samples where order = 1", f"written {quote}order{quote}"),
+            ("select a, order from samples", f"of that name {quote}order{quote}"),
+            ("select a from samples where order = 1", f"of that name {quote}order{quote}"),
             ("selct a from samples", "Did you mean 'SELECT'?"),
             ("select a form samples", "Did you mean FROM?"),
             ("select a from samples wher zz = 1", "Did you mean WHERE?"),
@@ -225,7 +225,7 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select * from sites where id = %(id)s", (), {"id": 3}, "not %(id)s"),
         ("select * from sites where id = {wanted}", (), {}, "not {wanted}"),
         ("select * from sites where name = 'O'Brien'", (), {}, "Write '' for a ' within a text"),
-        ("select height above sea from sites", (), {}, 'written "height above sea"'),
+        ("select height above sea from sites", (), {}, 'Write a name with spaces "height above sea"'),
         ("select * from sites where id in [:ids]", (), {"ids": [1]}, "IN :ids"),
         ("select * from sites where id = ?", ([3],), {}, "without brackets"),
         ("select * from sites where id = ? and name = ?", ([3, "a"],), {}, "one after the other"),
@@ -234,7 +234,7 @@ def field_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("select top 5 * from sites", (), {}, "LIMIT 5"),
         ("select * from sites fetch first 5 rows only", (), {}, "LIMIT 5"),
         ("select count(* from sites", (), {}, "A ( has no )"),
-        ("select * from sites where name = 'Z", (), {}, "The ' before 'Z' has no other"),
+        ("select * from sites where name = 'Z", (), {}, "The ' before 'Z' has no closing one"),
         ("select * from sites where name = “Z”", (), {}, "straight quotes"),
         ('select * from sites where name = "Kyiv"', (), {}, "in single quotes: 'Kyiv'"),
         ("select now()", (), {}, "SQLite has CURRENT_TIMESTAMP."),
@@ -299,8 +299,8 @@ def test_what_a_federation_does_not_run() -> None:
             ("select * from field.samples where a = {wanted}", (), "not {wanted}"),
             ("select * form field.samples", (), "Did you mean FROM?"),
             ("slect * from field.samples", (), "Did you mean SELECT?"),
-            ("select order from field.samples", (), 'written "order"'),
-            ("select height above sea from field.samples", (), 'written "height above sea"'),
+            ("select order from field.samples", (), 'of that name "order"'),
+            ("select height above sea from field.samples", (), 'Write a name with spaces "height above sea"'),
             ("select * from field.samples where a = 'O'Brien'", (), "Write '' for a ' within a text"),
             ('select * from field.samples where a = "Kyiv"', (), "in single quotes: 'Kyiv'"),
             ("select * from field.samples where a = “Kyiv”", (), "straight quotes"),
@@ -441,7 +441,7 @@ def test_names_on_the_command_line_that_are_nearly_right(
     for words, says in (
         (["serve", "feild.db"], "Did you mean 'field.db'?"),
         (["query", "a", "select", "1", "--server", field_service], 'Put it in quotes: dai query NAME "select'),
-        (["query", "select 1", "a", "--server", field_service], "the name of the resource stands first. Known: a."),
+        (["query", "select 1", "a", "--server", field_service], "give the name of the resource first. Known: a."),
         (["query", "a", "select 1 where 'a' ilike 'A'", "--server", field_service], "no ILIKE; write lower(name) LIKE"),
     ):
         assert main(words) in (1, 2)

@@ -376,7 +376,7 @@ def test_a_job_that_waits_gains_and_keeps_no_rights(own: Callable[..., Lab]) -> 
 
 def test_a_job_in_the_queue_is_refused_when_its_user_is_gone(lab: Lab) -> None:
     service = lab.running.service
-    with pytest.raises(DeniedError, match="any more"):
+    with pytest.raises(DeniedError, match="no longer"):
         service.resources.named("notes").by("former_db")
     for nobody in (None, ""):
         with pytest.raises(DeniedError):
