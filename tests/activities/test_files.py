@@ -247,9 +247,9 @@ def test_a_new_file(place, operation):
             DataError,
             "The offset 11 is beyond the end of the file, which has 10 bytes",
         ),
-        ('<insert text="x"/>', "<offset>-1</offset>", ParameterError, "offset is '-1'"),
-        ('<insert text="x"/>', "<offset>x</offset>", ParameterError, "offset is 'x'"),
-        ('<replace text="x"/>', "<length>many</length>", ParameterError, "length is 'many'"),
+        ('<insert text="x"/>', "<offset>-1</offset>", ParameterError, "offset cannot be '-1'"),
+        ('<insert text="x"/>', "<offset>x</offset>", ParameterError, "offset cannot be 'x'"),
+        ('<replace text="x"/>', "<length>many</length>", ParameterError, "length cannot be 'many'"),
         ('<replace text="x"/>', "<regexp>(</regexp>", ParameterError, "missing"),
         ('<replace text="x"/>', "<regexp>(a)\\1</regexp>", ParameterError, "cannot be used"),
         ('<replace text="x"/>', "<regexp>(?=a)</regexp>", ParameterError, "cannot be used"),
@@ -260,7 +260,7 @@ def test_a_new_file(place, operation):
                 '<replace text="x"/>',
                 f"<regexp>a</regexp><match>{match}</match>",
                 ParameterError,
-                "match cannot be|The numbers of match|match has",
+                "match",
             )
             for match in ("0", "3-1", "x", "4:1", "...", "", "1-3:...", "1:...:2", "-1", "x" * 100_000)
         ),

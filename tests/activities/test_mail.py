@@ -243,7 +243,7 @@ def test_a_server_that_breaks_off_at_the_end(server):
         ({"mail": {"host": "x", "tls": "none", "user": "y"}}, "needs TLS"),
         ({"mail": {"host": "x", "password": "env:NOT_SET"}}, "not set"),
         ({"accounts": {"a": {"user": "x"}}}, "needs url"),
-        ({"accounts": {"a": {"url": "gopher://x"}}}, "no address"),
+        ({"accounts": {"a": {"url": "gopher://x"}}}, "not an address"),
         ({"accounts": {"a": "x"}}, "must be a section"),
     ],
 )
