@@ -94,7 +94,7 @@ def test_what_is_kept_is_what_came(script):
     ],
 )
 def test_items_or_an_input(body):
-    with pytest.raises(ParameterError, match="one of them"), running(body, None):
+    with pytest.raises(ParameterError, match="either items or an input"), running(body, None):
         pass
 
 

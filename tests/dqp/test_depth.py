@@ -17,7 +17,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import operators
 from dqp.algebra.operators import Names
-from dqp.algebra.trees import identifiers, walk_deep
+from dqp.algebra.trees import everywhere, identifiers, walk_deep
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.interfaces.lab import Lab
@@ -230,6 +230,7 @@ def test_expressions_are_searched_for_subqueries_once(monkeypatch: pytest.Monkey
     """Weighing a plan asks its operators for them again and again."""
     catalog = Catalog.of([table_of("lite", "deep", "id BIGINT, s VARCHAR", rows=20.0)], dialects={"lite": "sqlite"})
     tree = bind("select id from lite.deep where id = (select max(id) from lite.deep) order by s", catalog).tree
+    tree = everywhere(tree, lambda each: each.copy())  # nothing of it is known yet
     searched = []
     search = operators.leaves
 

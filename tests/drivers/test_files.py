@@ -94,7 +94,7 @@ def test_what_is_named(folder: Path) -> None:
     ("files", "says"),
     [
         ("nothing.csv", "there is no file 'nothing.csv'"),
-        ("notes.txt", "is no table"),
+        ("notes.txt", "is not a file with a table"),
         ("none/*.csv", "no file fits 'none/\\*.csv'"),
         (["people.csv", "people.csv"], "two files for the table 'people'"),
         ([], "must be a path"),
@@ -383,7 +383,7 @@ def test_objects_of_a_store(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
             assert 'WHERE t1."id" > 3' in lab.explain("from days.days where id > 3").text
         with pytest.raises(DatabaseUnavailableError, match="'own' cannot be fetched from its address: there is none"):
             opened(f"s3://sky/none/*.csv{at}", tmp_path).tables()
-        with pytest.raises(ConfigurationError, match=r"(?s)is no table.*s3://sky/days/\*\.parquet"):
+        with pytest.raises(ConfigurationError, match=r"(?s)is not a file with a table.*s3://sky/days/\*\.parquet"):
             opened(f"s3://sky/days/{at}", tmp_path)
 
 
