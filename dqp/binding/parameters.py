@@ -168,6 +168,11 @@ def _bounded(sql: str) -> None:
             )
 
 
+def is_explain(sql: str) -> bool:
+    """Whether the text begins with EXPLAIN."""
+    return _EXPLAIN.match(sql) is not None
+
+
 def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
     """The statement with its parameters in place. ``most``: values of a list that become literals, None for any number.
     Raises StatementError, NotAQueryError, ParameterError."""

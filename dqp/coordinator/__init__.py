@@ -20,7 +20,7 @@ from dai.drivers import Driver
 from dai.errors import StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.binding.parameters import Parameters
+from dqp.binding.parameters import Parameters, is_explain
 from dqp.catalog import descriptions
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import pointed
@@ -116,12 +116,10 @@ class Coordinator:
                 except StatementError as error:
                     raise error.of(sql) from None
                 return table_stream(table, batch_rows), None
-            planned = self.plans.plan(sql, parameters, cancellation=cancellation)
-            form = planned.bound.form
-            if form is not None:
-                analyze = planned.bound.statement == "explain analyze"
+            if is_explain(sql) and (bound := self.plans.plan(sql, parameters, cancellation=cancellation).bound).form:
+                analyze = bound.statement == "explain analyze"
                 explanation = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
-                lines = getattr(explanation, form).split("\n")
+                lines = getattr(explanation, bound.form).split("\n")
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
             running = self.runner.start(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         return running.stream, running

@@ -22,7 +22,7 @@ from dqp.algebra.operators import Operator
 from dqp.binding.parameters import spelled
 from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
-from dqp.coordinator.plans import CHARACTERS
+from dqp.coordinator.plans import CHARACTERS, Planned, Plans
 from dqp.explain.explanation import Explanation
 from dqp.planning import top_n
 from dqp.settings import load
@@ -364,3 +364,21 @@ def test_an_error_names_no_column_that_nobody_wrote(sql: str, coordinator: Coord
         answer(coordinator, sql)
     assert "column" not in str(caught.value)
     assert "9223372036854775807" in str(caught.value) or '"x"' in str(caught.value)
+
+
+def test_a_query_whose_plan_is_not_kept_is_planned_once(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = Plans._planned
+    times: list[str] = []
+
+    def counted(plans: Plans, sql: str, *rest: Any) -> Planned:
+        times.append(sql)
+        return planned(plans, sql, *rest)
+
+    monkeypatch.setattr(Plans, "_planned", counted)
+    sql = "select count(*) as n from duck.sales where now() > timestamptz '2020-01-01'"
+    for _ in range(2):
+        with coordinator.query(sql, cancellation=Cancellation()) as stream:
+            assert stream.table().to_pylist() == [{"n": ROWS}]
+    assert len(times) == 2
