@@ -66,8 +66,8 @@ class _Watch:
         self.cancel(
             LimitError(
                 f"The request took longer than the {seconds:g} seconds allowed (limits.seconds of this service).",
-                hint="Run it as a job (Prefer: respond-async; .submit(…) in Python); or ask for a higher "
-                "limits.seconds in the configuration.",
+                hint="Run it as a job (Prefer: respond-async; .submit(…) in Python); or ask the operator "
+                "of the service for a higher limits.seconds.",
                 limit="limits.seconds",
             )
         )

@@ -423,7 +423,7 @@ def test_trailers_name_nobody(proxied: Background, line: bytes) -> None:
         # in one piece, so that all of it is there when the request is looked at
         connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + line + b"\r\n\r\n")
         answer = b""
-        while b"known callers only." not in answer:
+        while b"identified callers only." not in answer:
             piece = connection.recv(1 << 16)
             assert piece, answer
             answer += piece

@@ -260,7 +260,7 @@ def test_the_client_says_which_limit_broke_a_transfer_off(serve: Serve, limit: s
     assert error.extra["limit"] == f"limits.{limit}"
     assert error.extra["rows"] > 0
     assert f"{error.extra['rows']:,} rows came before. What arrived is not the whole result." in str(error)
-    assert f"ask for a higher limits.{limit} in the configuration" in str(error)
+    assert f"ask the operator of the service for a higher limits.{limit}" in str(error)
     until(lambda: idle(running))
 
 

@@ -365,4 +365,4 @@ def test_a_certificate_of_its_own_beside_another(
     tls = "\n".join(f'{name} = "{value}"' for name, value in section(certificates).items())
     (tmp_path / "dai.toml").write_text(f"[service.tls]\n{tls}\n")
     assert main(["serve", "--config", str(tmp_path / "dai.toml"), "--self-signed"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "cannot be used with [service.tls]" in capsys.readouterr().err

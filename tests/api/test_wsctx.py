@@ -103,9 +103,9 @@ def asked(client: httpx.Client, message: str | bytes, kind: str = "text/xml") ->
         (ENVELOPE.format("", '<begin xmlns="urn:x"/>'), "not in the namespace"),
         (ENVELOPE.format("", "<finish/>"), "no operation &apos;finish&apos;".replace("&apos;", "'")),
         (ENVELOPE.format("", "<getStatus/>"), "needs the context"),
-        (ENVELOPE.format("", '<begin expiresAt="yesterday"/>'), "no time"),
+        (ENVELOPE.format("", '<begin expiresAt="yesterday"/>'), "not a time"),
         (ENVELOPE.format("", '<begin expiresAt="2001-01-01T00:00:00Z"/>'), "in the future"),
-        (ENVELOPE.format("", "<begin><timeout>x</timeout></begin>"), "no number"),
+        (ENVELOPE.format("", "<begin><timeout>x</timeout></begin>"), "not a number"),
         (ENVELOPE.format(CONTEXT.format("urn:x"), "<getStatus/>"), "not from this service"),
         (ENVELOPE.format(CONTEXT.format(f"urn:uuid:{'0' * 32}"), "<getStatus/>"), "There is no context"),
         (ENVELOPE.format(CONTEXT.format(f"urn:uuid:{'0' * 32}"), "<begin/>"), "There is no context"),
@@ -127,7 +127,7 @@ def test_a_wrong_message_is_a_fault(client: httpx.Client, message: str, said: st
 def test_documents_of_others_kinds_are_no_activities(client: httpx.Client) -> None:
     id = client.post("/contexts", content=b"{}").json()["id"]
     answer = asked(client, ENVELOPE.format(CONTEXT.format(f"urn:uuid:{id}"), "<getContents/>"))
-    assert "no activity" in answer.text
+    assert "is not an activity" in answer.text
     made = asked(client, ENVELOPE.format("", "<begin/>"))
     urn = etree.fromstring(made.content).findtext(f".//{{{NAMESPACE}}}context-identifier") or ""
     own = urn.removeprefix("urn:uuid:").replace("-", "")

@@ -423,7 +423,7 @@ def test_parameters_by_name_and_lists(lab: Resource) -> None:
         lab.query("select 1", nam=1)
     with pytest.raises(ParameterError, match="by position, or all by name"):
         lab.query(sql, 1, ids=[1])
-    with pytest.raises(StatementError, match=r"(?s)Where :ids stands for a value, give it: query\(…, ids=…\)"):
+    with pytest.raises(StatementError, match=r"(?s)If :ids stands for a value, give it: query\(…, ids=…\)"):
         lab.query(sql)
     with pytest.raises(StatementError, match=r"(?s)id in :ids and nme = :name\n +\^") as caught:
         lab.query("select id from shelf where id in :ids and nme = :name", ids=[1, 2, 3], name="a")
@@ -437,7 +437,7 @@ def test_execute_changes(lab: Resource) -> None:
     assert lab.query("select distinct name from changed").fetchall() == [("b\x01",)]
     assert lab.execute("delete from changed where id in :ids", ids=[]) == 0
     assert lab.execute("drop table changed") == 0
-    with pytest.raises(StatementError, match=r"(?s)Where :id stands for a value"):
+    with pytest.raises(StatementError, match=r"(?s)If :id stands for a value"):
         lab.execute("delete from shelf where id = :id")
 
 

@@ -107,7 +107,7 @@ def there(
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_statements_that_are_sent(name: str, there: There) -> None:
     sql = qualified(QUERIES[name], ALONE[there.alias])
-    running = there.coordinator.run(there.coordinator.plan(sql), cancellation=Cancellation())
+    running = there.coordinator.runner.run(there.coordinator.plan(sql), cancellation=Cancellation())
     with running.stream as stream:
         table = stream.table()
     right = there.whole.sql(QUERIES[name]).to_arrow_table()

@@ -114,7 +114,7 @@ def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
         answer.read()
     connection.close()
     stuck.join(60)
-    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(503, "The service stops.")]
+    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(503, "The service is stopping.")]
     assert refused[0].headers["Retry-After"]
     until(lambda: database.connections == 0)
     assert not service.leftovers()

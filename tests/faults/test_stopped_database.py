@@ -99,7 +99,7 @@ def test_it_ends_after_its_time_of_grace(start: Start, database: Database, numbe
         for each in asking:
             each.join(SECONDS)
     queries = [each for each in refused if each.request.method == "POST"]
-    assert [(each.status_code, each.json()["detail"]) for each in queries] == [(503, "The service stops.")] * 2
+    assert [(each.status_code, each.json()["detail"]) for each in queries] == [(503, "The service is stopping.")] * 2
     assert all(each.headers["Retry-After"] for each in queries)
     assert len(refused) == len(asking)
     until(lambda: database.connections == 0)
