@@ -205,7 +205,7 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):
             actual.append(f"seed {seed}: {sql}\n  {context.remarks}")
-    assert whole > 2
+    assert whole > 1
     assert not actual, "\n".join(actual)
 
 

@@ -335,7 +335,7 @@ def test_only_a_code_is_told(issuer: Issuer, code: bytes) -> None:
     with pytest.raises(NoTokenError) as refused:
         tokens(issuer).token(Cancellation())
     told = "invalid_grant" if b"invalid" in code else "status 400"
-    assert f"for one for the source 'off': {told}." in str(refused.value)
+    assert f"for one for the source 'far': {told}." in str(refused.value)
     assert "theirs" not in str(refused.value)
 
 

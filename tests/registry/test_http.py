@@ -50,7 +50,7 @@ def test_a_tree_is_published_listed_and_deleted(known: Known) -> None:
         ({"key": "no iri", "kind": "service", "name": "a"}, 400, "is not an IRI"),
         ({"kind": "servce", "name": "a"}, 400, "Did you mean 'service'"),
         ({"kind": "service"}, 400, "needs a name"),
-        ({"kind": "table", "name": "t"}, 400, "stands below a resource"),
+        ({"kind": "table", "name": "t"}, 400, "must be below a resource"),
         ({"kind": "table", "name": "t", "parent": "urn:missing"}, 404, "no entry 'urn:missing'"),
         ({"kind": "service", "name": "a", "properties": {"a b": 1}}, 400, "not the name of a property"),
         ({"kind": "service", "name": "a", "properties": {"urn:dai:registry:owner": "r"}}, 400, "not the name of a"),
@@ -90,7 +90,7 @@ def test_metadata_of_third_parties_and_of_all_forms(known: Known) -> None:
     assert bob.delete("/entries", params={"key": "urn:m:1"}).status_code == 204
     for value, says in (
         ("<> <urn:p", "is not Turtle"),
-        ("<urn:s:a> <urn:p:is> 5 .", "is about <urn:s:a>"),
+        ("<urn:s:a> <urn:p:is> 5 .", "may not be about <urn:s:a>"),
         ("<> <urn:dai:registry:owner> 'alice' .", "which only the registry sets"),
         ("<> a <urn:dai:registry:Table> .", "which only the registry sets"),
         ("[] a <urn:dai:registry:Column> .", "which only the registry sets"),

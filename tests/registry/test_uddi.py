@@ -281,7 +281,7 @@ SERVICE = '<businessService serviceKey="" businessKey="0"><name>a</name></busine
         ("publication", RELATED.format("add"), 10210, "no business"),
         ("inquiry", got("service", "nothing"), 10210, "no key"),
         ("inquiry", got("tModel", T1), 10210, T1),
-        ("inquiry", '<find_business generic="2.0"><colour/></find_business>', 10500, "may not stand in"),
+        ("inquiry", '<find_business generic="2.0"><colour/></find_business>', 10500, "is not allowed in"),
         ("publication", saved("business", ENTITY.format(T1[5:])), 10210, "no key"),
         ("publication", saved("service", SERVICE), 10210, "no key"),
         ("publication", saved("business", '<businessEntity businessKey=""/>'), 10500, "needs a name"),
