@@ -446,7 +446,7 @@ def test_an_engine_without_credentials_says_how_to_give_them() -> None:
 def test_an_option_and_a_database_that_are_not_known() -> None:
     with pytest.raises(sa.exc.ArgumentError, match=r"'timeout'.*Known are: numeric"):
         sa.create_engine("dai://h/book?timeout=3")
-    with pytest.raises(sa.exc.ArgumentError, match="no dialect for oracle. There are postgresql"):
+    with pytest.raises(sa.exc.ArgumentError, match=r"no dialect for oracle\. There are postgresql"):
         sa.create_engine("dai://h/book?dialect=oracle")
 
 
