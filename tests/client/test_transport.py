@@ -101,7 +101,7 @@ def test_a_body_without_an_end_mark_is_not_taken_for_whole() -> None:
 def test_a_reply_that_nobody_waits_for_is_read_before_the_connection_is_used_again(
     monkeypatch: pytest.MonkeyPatch, reply: Scripted, connections: int
 ) -> None:
-    monkeypatch.setattr("dai.client.http.transport.OWED_SECONDS", 0.1)
+    monkeypatch.setattr("dai.client.http.connection.OWED_SECONDS", 0.1)
     with ScriptedServer(reply, Scripted(body=b"abc")) as server:
         transport = Transport(server.url)
         transport.tell("DELETE", "/x")
