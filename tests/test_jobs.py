@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from dai.config import LimitsConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, CancelledError, ConflictError, DocumentError, GoneError, LimitError, NotFoundError
 from dai.perform.parser import parse, query
+from dai.service.jobs.execution import Execution
 from dai.service.jobs.jobs import Jobs
 from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED
 from dai.service.results import Results
@@ -325,6 +327,23 @@ def test_a_job_that_no_worker_takes_was_never_queued(
     jobs.run(waiting.id)
     jobs.abort(first.id)
     assert ended(jobs, waiting.id).phase == COMPLETED
+    jobs.stop(0)
+
+
+def test_a_job_that_begins_counts_as_running_at_once(
+    tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, go_on, run = jobs_in(tmp_path, driver, jobs=1), threading.Event(), Execution.run
+
+    def later(execution: Execution, *arguments: Any) -> None:
+        assert go_on.wait(60)
+        run(execution, *arguments)
+
+    monkeypatch.setattr(Execution, "run", later)
+    job = submit(jobs, "select 1 as one")
+    assert (job.phase, jobs.counts()) == (EXECUTING, (1, 0))
+    go_on.set()
+    assert ended(jobs, job.id).phase == COMPLETED
     jobs.stop(0)
 
 

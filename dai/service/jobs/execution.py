@@ -47,6 +47,8 @@ class Live:
     request: Request
     holding: ExitStack
     """Ends the request of the job."""
+    placed: bool = False
+    """It has a place among the jobs that run."""
     running: Running | None = None
     aborted: bool = False
 

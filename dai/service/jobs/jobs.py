@@ -262,7 +262,7 @@ class Jobs:
     def counts(self) -> tuple[int, int]:
         """The numbers of running and of queued jobs."""
         live = list(self._live.values())
-        at_work = sum(1 for each in live if each.running is not None)
+        at_work = sum(1 for each in live if each.placed)
         return at_work, len(live) - at_work
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -370,6 +370,7 @@ class Jobs:
         with the lock."""
         if not self._running.take(1, self.limits.jobs):
             return False
+        live.placed = True
         live.holding.callback(self._running.add, -1)
         return True
 
