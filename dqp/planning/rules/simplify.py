@@ -111,6 +111,8 @@ def _both(node: exp.Between, context: Context) -> exp.Expression | None:
     types = {context.type_of(each) for each in (this, low, high) if not each.is_string}
     if not isinstance(this, exp.Column | exp.Literal) or len(types) != 1 or None in types:
         return None
+    if this.is_string and (low.is_string or high.is_string):  # two texts alone would be compared as texts
+        return None
     return exp.Paren(
         this=exp.And(
             this=_comparison(exp.GTE(this=this, expression=low), context),
