@@ -3,6 +3,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -13,7 +14,7 @@ import zstandard
 
 from dai.client import Service
 from dai.client.http.transport import Options, Transport
-from dai.client.testing import Scripted, ScriptedServer
+from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -101,7 +102,7 @@ def test_a_body_without_an_end_mark_is_not_taken_for_whole() -> None:
 def test_a_reply_that_nobody_waits_for_is_read_before_the_connection_is_used_again(
     monkeypatch: pytest.MonkeyPatch, reply: Scripted, connections: int
 ) -> None:
-    monkeypatch.setattr("dai.client.http.connection.OWED_SECONDS", 0.1)
+    monkeypatch.setattr("dai.client.http.transport.OWED_SECONDS", 0.5)
     with ScriptedServer(reply, Scripted(body=b"abc")) as server:
         transport = Transport(server.url)
         transport.tell("DELETE", "/x")
@@ -109,6 +110,25 @@ def test_a_reply_that_nobody_waits_for_is_read_before_the_connection_is_used_aga
             assert body.read_all() == b"abc"
         assert [each.method for each in server.requests] == ["DELETE", "POST"]
         assert server.connections == connections
+        transport.close()
+
+
+def test_a_reply_that_does_not_come_keeps_no_request_waiting() -> None:
+    """The connection is given up, another one opened."""
+    go_on = threading.Event()
+
+    def late(_: Request) -> Scripted:
+        go_on.wait(60)
+        return Scripted(204)
+
+    with ScriptedServer(late, Scripted(body=b"abc")) as server:
+        transport = Transport(server.url)
+        transport.tell("DELETE", "/x")
+        began = time.monotonic()
+        assert read(transport) == b"abc"
+        assert time.monotonic() - began < 2.5
+        go_on.set()
+        assert (server.connections, [each.method for each in server.requests]) == (2, ["DELETE", "GET"])
         transport.close()
 
 

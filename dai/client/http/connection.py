@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 SMALL_BODY = 1 << 16
-OWED_SECONDS = 5.0
-"""To wait for a reply that nobody wants to know; then the connection is not used again."""
+OWED_SECONDS = 0.05
+"""To wait for a reply that nobody wants to know: about as long as another connection takes to open."""
+LEAST_SECONDS = 0.001
+"""For a reply that is there already."""
 
 
 class Connection(http.client.HTTPConnection):
@@ -44,12 +46,13 @@ class Connection(http.client.HTTPConnection):
             self._held = None
         self.send(data)
 
-    def usable(self) -> bool:
-        """Whether a request can be sent on a connection that was idle; an owed reply is read first."""
+    def usable(self, wait: float) -> bool:
+        """Whether a request can be sent on a connection that was idle. An owed reply is read first, if it comes within
+        ``wait`` seconds; else the connection cannot be used again."""
         try:
             if self.owed and self.sock is not None:
                 self.owed, seconds = False, self.sock.gettimeout()
-                self.sock.settimeout(OWED_SECONDS)
+                self.sock.settimeout(max(wait, LEAST_SECONDS))
                 response = self.getresponse()
                 response.read(SMALL_BODY)
                 if response.isclosed() and self.sock is not None:

@@ -16,6 +16,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
 from dai.client.http.body import SMALL, Body, Plain
-from dai.client.http.connection import Connection, SecureConnection
+from dai.client.http.connection import OWED_SECONDS, Connection, SecureConnection
 from dai.client.http.problems import from_reply, read_json
 from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnauthenticatedError, UnreachableError
@@ -325,13 +326,14 @@ class Transport:
         return {**headers, **self._signer.headers(method, url, headers, body)}, body
 
     def _taken(self) -> Connection:
+        until = time.monotonic() + OWED_SECONDS  # for all of them together
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connected()
             try:
-                if connection.usable():
+                if connection.usable(until - time.monotonic()):
                     return connection
             except BaseException:
                 connection.close()
