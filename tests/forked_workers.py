@@ -28,7 +28,7 @@ from tests.forks import MOTHER
 
 ABOVE_ALL = 1000
 """Descriptors that no worker was promised."""
-_SUBREAPER, _SET_NAME = 36, 15
+_SUBREAPER, _SET_NAME, _GET_NAME = 36, 15, 16
 _libc = ctypes.CDLL(None)
 
 
@@ -37,9 +37,13 @@ class Mother:
 
     def __init__(self) -> None:
         self._to_her, hers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own = ctypes.create_string_buffer(16)
+        _libc.prctl(_GET_NAME, own)
+        _libc.prctl(_SET_NAME, MOTHER.encode())  # hers from the fork on: nobody may take her for a worker
         if not os.fork():
             self._to_her.close()
             _bear(hers)
+        _libc.prctl(_SET_NAME, own.value)
         hers.close()
 
     async def fork(
@@ -93,7 +97,6 @@ class ForkedWorker:
 
 def _bear(asked: socket.socket) -> NoReturn:
     """A worker whenever one is asked for, until the supervisor ends."""
-    _libc.prctl(_SET_NAME, MOTHER.encode())
     os.setpgid(0, 0)
     while True:
         message, descriptors, _, _ = socket.recv_fds(asked, 1_000_000, 100)
