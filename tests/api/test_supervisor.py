@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -251,6 +253,35 @@ def test_a_service_that_is_stopped_while_it_starts_ends_at_once(
     assert isinstance(starting.exception(SECONDS), AssertionError)
     assert not service.leftovers()
     assert not entries(service, "a worker did not end and is killed")
+
+
+IGNORED = """
+import os, pickle, signal, sys
+from types import SimpleNamespace
+from dai.api.server import worker
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        list(range(1000))
+
+def bounded(config, member):
+    Finalised()
+
+orders = SimpleNamespace(config=None, number=0, workers=2, shared=frozenset())
+worker.bounded, worker.run = bounded, lambda *_: 7
+worker.part, worker._member, worker.Process = (lambda *_: None,) * 3
+worker._end_with_the_supervisor = lambda _: None
+pickle.load = lambda _: orders
+sys.exit(worker.main())
+"""
+"""A worker that is told to end while Python runs a finaliser, and ignores what is raised there."""
+
+
+def test_a_worker_that_is_stopped_while_it_starts_hears_it() -> None:
+    ended = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=SECONDS)
+    assert "SystemExit" in ended.stderr
+    assert ended.returncode == 0
 
 
 def test_a_successor_that_is_not_ready_gets_nothing_new(service: ServiceProcess, pool: ThreadPoolExecutor) -> None:

@@ -24,7 +24,13 @@ from dai.service.identities import Identities
 
 def main() -> int:
     configure()
-    signal.signal(signal.SIGTERM, _stopped)
+    told: list[int] = []
+
+    def stopped(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, stopped)
     orders: Orders = pickle.load(sys.stdin.buffer)  # noqa: S301
     watching = threading.Thread(target=_end_with_the_supervisor, args=(orders,), name="supervisor", daemon=True)
     watching.start()
@@ -33,6 +39,8 @@ def main() -> int:
     except DaiError as error:
         print(f"dai: {error}", file=sys.stderr)
         return 2
+    if told:  # and Python ignored it, as it ignores whatever is raised in a finaliser
+        return 0
     return run(Process(service, lambda: _tell(orders.ready)), [])
 
 
@@ -57,10 +65,6 @@ def _live(table: Table) -> None:
 def _tell(ready: int) -> None:
     os.write(ready, READY)
     os.close(ready)
-
-
-def _stopped(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)
 
 
 def _end_with_the_supervisor(orders: Orders) -> None:
