@@ -35,7 +35,7 @@ STARTED = 300.0
 turn. The coordinator notices a failure sooner."""
 BUCKET = "bucket of the row"
 SPLIT_BLOCKS = 8
-"""Most bytes of a batch that is split."""
+"""Most blocks of a batch that is split."""
 
 
 class Host(Protocol):

@@ -452,6 +452,7 @@ def test_a_password_in_a_file_may_change(own: Callable[..., Lab]) -> None:
     with lab.client("bob") as bob:
         answer = bob.post("/resources/notes/query", json={"sql": "select 1 as a"})
         assert (answer.status_code, answer.json()["type"]) == (503, "database-unavailable")
+        assert answer.json()["detail"] == "The database refused the user name or the password.", "not that of the URL"
         assert bob.get("/resources/notes").json()["available"] is False
         assert "wrong" not in answer.text
     assert lab.csv("alice", "select body from notes") == ["of alice_db"]

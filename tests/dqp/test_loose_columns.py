@@ -16,12 +16,12 @@ from dqp.interfaces.lab import Lab
 
 MESSY = """
 CREATE TABLE messy (id integer PRIMARY KEY, n integer, r real, p decimal(10,2), flag boolean, d date,
-  moment datetime, t time, u);
+  moment datetime, t time, u, b blob);
 INSERT INTO messy VALUES
- (1, 7, 1.5, 0.1, 1, '2020-02-29', '2020-02-29T12:30:00', '12:30', 1),
- (2, 'ND', '<0.5', 'ND', 'yes', '20200301', 1577872800, '24:00', 'x'),
- (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
- (4, 2.5, 2.0, 3, 0, '', '2020-01-01T10:00:00Z', '', 2.5);
+ (1, 7, 1.5, 0.1, 1, '2020-02-29', '2020-02-29T12:30:00', '12:30', 1, x'00ff'),
+ (2, 'ND', '<0.5', 'ND', 'yes', '20200301', 1577872800, '24:00', 'x', 'ND'),
+ (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+ (4, 2.5, 2.0, 3, 0, '', '2020-01-01T10:00:00Z', '', 2.5, 5);
 """
 TEXTS = {
     "n": ["7", "ND", None, "2.5"],
@@ -67,6 +67,19 @@ def test_a_cast_that_is_tried_reads_the_numbers(lab: Lab, column: str) -> None:
         lab.sql(f"SELECT {column} FROM field.messy").arrow()
     rows = lab.sql(f"SELECT try_cast({column} AS double) AS number FROM field.messy ORDER BY id").rows()
     assert [number for (number,) in rows] == NUMBERS[column]
+
+
+@pytest.mark.parametrize(
+    ("cast", "but"),
+    [
+        *((f"{column}::varchar", "unless it is declared as real, decimal or blob") for column in ("r", "p", "b")),
+        *((f"try_cast({column} AS double)", "if it is declared as a number") for column in ("flag", "d", "u", "b")),
+    ],
+)
+def test_the_hint_says_which_columns_a_cast_does_not_read(lab: Lab, cast: str, but: str) -> None:
+    with pytest.raises(DaiError) as caught:
+        lab.sql(f"SELECT {cast} FROM field.messy").arrow()
+    assert but in (caught.value.hint or "")
 
 
 def test_a_condition_on_the_text_leaves_rows_out(lab: Lab) -> None:

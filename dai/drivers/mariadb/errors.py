@@ -22,8 +22,8 @@ from dai.errors import (
 INTERRUPTED = 1317
 LOST = {1053, 1080, 1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055}
 _REFUSED = {
-    1044: "The user of the URL may not use the database of the URL.",
-    1045: "The database refused the user name or the password of the URL.",
+    1044: "The user may not use the database of the URL.",
+    1045: "The database refused the user name or the password.",
     1049: "The database of the URL does not exist.",
 }
 _ASK = "Try again later; its operator can see why in the database's own log."

@@ -127,7 +127,7 @@ def _no_connection(error: PsycopgError) -> DaiError:
     if "too many clients" in text or "remaining connection slots" in text:
         return BusyError("The database takes no more connections.", retry_after=5)
     if "password" in text or "authentication failed" in text or "role" in text:
-        return unavailable("The database refused the user name or the password of the URL.")
+        return unavailable("The database refused the user name or the password.")
     if "does not exist" in text:
         return unavailable("The database of the URL does not exist.")
     return unavailable()

@@ -148,9 +148,9 @@ class SQLite(Dialect):
         if isinstance(error, DataError) and "column" in error.extra and " AS TEXT)" in (error.hint or ""):
             name = error.extra["column"].replace('"', '""')
             hint = (
-                f'TRY_CAST("{name}" AS DOUBLE) has its numbers, CAST("{name}" AS VARCHAR) its texts; the latter not if '
+                f'CAST("{name}" AS VARCHAR) has its values as text, unless it is declared as real, decimal or blob; '
+                f'TRY_CAST("{name}" AS DOUBLE) has its numbers, if it is declared as a number.'
             )
-            hint += "it is declared as real or decimal."
             return DataError(error.detail, hint=hint, **error.extra)
         overflow = "integer overflow" in (error.detail or "").lower()
         columns = [*dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql))] if overflow else []
