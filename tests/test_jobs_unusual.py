@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from dai.config import LimitsConfig, QuotaConfig, QuotasConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, ConflictError, DatabaseUnavailableError, NotFoundError, ParameterError, QuotaError
+from dai.perform.graph import SessionRequest
 from dai.perform.parser import parse, query
 from dai.service.identities import Identities
 from dai.service.jobs import jobs as module
@@ -240,6 +241,20 @@ def test_a_place_is_not_for_a_job_that_waits_behind_others_for_a_worker(
     second = submit(jobs)
     assert (first.phase, second.phase) == (QUEUED, QUEUED)
     assert {ended(jobs, each.id).phase for each in (first, second)} == {COMPLETED}
+
+
+def test_a_session_that_cannot_be_ended_keeps_no_place(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Tally()
+    jobs = service.jobs(limits={"jobs": 1}, running=running)
+
+    def fails(*_: Any) -> None:
+        raise OSError("what the session kept cannot be closed")
+
+    monkeypatch.setattr(jobs.sessions, "end", fails)
+    perform = replace(query("select 1 as one"), session=SessionRequest(end=True))
+    job = jobs.submit("data", "query", b'{"sql": "select 1 as one"}', perform)
+    assert ended(jobs, job.id).phase == COMPLETED
+    until(lambda: running.total == 0, 10)
 
 
 def test_a_fault_of_the_service_is_an_error_of_the_job_that_says_nothing_of_it(service: Service) -> None:

@@ -386,9 +386,9 @@ class Jobs:
         """Ends the request, so that readers of its streams get an error. A second call does nothing."""
         with self._lock:
             holding = live.holding.pop_all()
-        if live.perform.session is not None and live.perform.session.end:
-            self.sessions.end(live.session)
-        holding.close()
+        with holding:
+            if live.perform.session is not None and live.perform.session.end:
+                self.sessions.end(live.session)
 
     def _stopped(self, job: Job, why: str) -> Job | None:
         """Cancels a job. One that has not started ends at once, but keeps its place in the queue until a worker takes
