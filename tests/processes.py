@@ -62,7 +62,8 @@ class ServiceProcess:
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
     which it may deliver. ``identity``: methods by which it knows its callers. ``audit``: the file of its audit.
     ``tls``: its certificate, with its key beside it; ``client_ca``: the authority of certificates that it asks for.
-    ``more``: further sections of its configuration. ``anew``: begun without a fork, for modules of the test's own.
+    ``more``: further sections of its configuration. ``anew``: begun without a fork, for modules of the test's own, or
+    so that it takes a second to start.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -145,8 +146,9 @@ class ServiceProcess:
         arguments = ["serve", "--config", str(config)]
         if self.anew:
             command = [sys.executable, "-m", "dai", *arguments]
+            environment = {**os.environ, "TMPDIR": str(self.temporary)}
             with self.log.open("ab") as log:
-                self.process = psutil.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+                self.process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         else:
             self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file, self.workers > 1)
 

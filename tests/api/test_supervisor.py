@@ -184,12 +184,13 @@ def test_results_of_a_dead_worker_count_as_before(service: ServiceProcess) -> No
         assert service.metrics()["dai_result_bytes"] == used
 
 
-# Workers that never begin, hang, or die again and again.
+# Workers that never begin, hang, or die again and again. Those that are forked may answer before a test has seen them.
 
 
 def test_a_worker_that_dies_before_it_answers_ends_the_service(
     service: ServiceProcess, pool: ThreadPoolExecutor
 ) -> None:
+    service.anew = True
     starting = pool.submit(service.start)
     until(lambda: service.process is not None and len(service.processes()) == 3)
     process, workers = service.process, service.processes()[1:]
@@ -222,6 +223,7 @@ def test_what_a_worker_cannot_serve_ends_the_service(
 def test_a_worker_that_hangs_does_not_keep_the_service(
     service: ServiceProcess, pool: ThreadPoolExecutor, ready: bool
 ) -> None:
+    service.anew = not ready
     starting = pool.submit(service.start)
     until(lambda: service.process is not None and len(service.processes()) == 3)
     process = service.process
@@ -242,6 +244,7 @@ def test_a_worker_that_hangs_does_not_keep_the_service(
 def test_a_service_that_is_stopped_while_it_starts_ends_at_once(
     service: ServiceProcess, pool: ThreadPoolExecutor, workers: int
 ) -> None:
+    service.anew = True
     starting = pool.submit(service.start)
     until(lambda: service.process is not None and len(service.processes()) > workers)
     process = service.process
