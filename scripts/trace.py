@@ -13,7 +13,6 @@ import argparse
 import sys
 import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -28,21 +27,32 @@ parser.add_argument("what", help="a query, or the path of a perform document")
 asked = parser.parse_args()
 sys.path.insert(0, str(asked.root))
 
-calls: defaultdict[int, list[tuple[CodeType, str]]] = defaultdict(list)  # function and module, by thread
-below: dict[tuple[int, int], int] = {}
-begun: dict[FrameType, int] = {}
+
+class Way(threading.local):
+    """What one thread has called: functions with their modules, how many calls each made below, which have not
+    returned. Not by the thread's number, which a later thread may have again."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[CodeType, str]] = []
+        self.below: dict[int, int] = {}
+        self.begun: dict[FrameType, int] = {}
+        threads.append((self.calls, self.below))
+
+
+threads: list[tuple[list[tuple[CodeType, str]], dict[int, int]]] = []
+way = Way()
 recording = False
 
 
 def traced(frame: FrameType, event: str, _: object) -> None:
     if not recording:
         return
-    path, thread = frame.f_code.co_filename, threading.get_ident()
+    path = frame.f_code.co_filename
     if event == "call" and path.startswith((f"{asked.root}/dqp/", f"{asked.root}/dai/")):
-        begun[frame] = len(calls[thread])
-        calls[thread].append((frame.f_code, path[len(str(asked.root)) + 1 : -3].replace("/", ".")))
-    elif event == "return" and (at := begun.pop(frame, None)) is not None:
-        below[thread, at] = len(calls[thread]) - at
+        way.begun[frame] = len(way.calls)
+        way.calls.append((frame.f_code, path[len(str(asked.root)) + 1 : -3].replace("/", ".")))
+    elif event == "return" and (at := way.begun.pop(frame, None)) is not None:
+        way.below[at] = len(way.calls) - at
 
 
 @contextmanager
@@ -82,10 +92,12 @@ with service() if "://" in asked.where else federation() as run:
     sys.setprofile(None)
     recording = False
 ways: dict[tuple[str, ...], None] = {}  # ordered
-for thread, called in calls.items():
+for called, below in threads:
     first = {function: at for at, (function, _) in reversed([*enumerate(called)])}
-    large = sorted(at for at in first.values() if below.get((thread, at), 0) >= asked.share * len(called))
-    ways[tuple(module for module, _ in groupby(called[at][1] for at in large))] = None
+    # what has not returned has made all calls that follow
+    large = sorted(at for at in first.values() if below.get(at, len(called) - at) >= asked.share * len(called))
+    if large:
+        ways[tuple(module for module, _ in groupby(called[at][1] for at in large))] = None
 print(*(" > ".join(each) for each in ways), sep="\n\n")
 stays, back = sum(map(len, ways)), sum(len(each) - len(set(each)) for each in ways)
 print(f"\n{stays} stays in {len(set().union(*ways))} modules, {back} returns")
