@@ -156,14 +156,14 @@ def test_nothing_is_pulled_before_it_is_asked_for():
 
 def test_form_can_be_chosen_late():
     assert format_named("arrow").decode([encoded().recoded(format_named("arrow")).read()]).table().equals(table(4))
-    assert encoded().reblock(1).read() == encoded().read() == encoded().in_pieces().read()
+    assert encoded().reblock(1).read() == encoded().read() == b"".join(block.data for block in encoded().pieces())
 
 
 def test_all_who_watch_see_what_passes_in_any_form():
     for form in (
         lambda it: it,
         lambda it: it.reblock(4),
-        lambda it: it.in_pieces(),
+        lambda it: it.pieces(),
         lambda it: it.recoded(format_named("arrow")),
         lambda it: it.unencoded(),
     ):
@@ -174,7 +174,7 @@ def test_all_who_watch_see_what_passes_in_any_form():
 
 
 def test_closing_any_form_closes_the_tuples():
-    for form in (Encoded.in_pieces, Encoded.unencoded, lambda it: it.reblock(3), lambda it: it):
+    for form in (Encoded.unencoded, lambda it: it.reblock(3), lambda it: it):
         closes = Closes()
         form(encoded(closes)).close()
         assert closes.times == 1

@@ -151,7 +151,7 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
-    blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
+    blocks: Iterator[Block] = source.pieces() if isinstance(source, Encoded) else source
     if source.media_type == FRAGMENT:
         blocks = delivery.watched(blocks)
     else:

@@ -243,9 +243,10 @@ class Encoded(ByteStream):
         """The same tuples in another format, nothing having been pulled yet."""
         return Encoded(self.tuples, format, self.blocksize, options, self.watch)
 
-    def in_pieces(self) -> Encoded:
-        """The same bytes, large blocks cut into pieces: for a consumer that only wants the bytes in order."""
-        return Encoded(self.tuples, self.format, self.blocksize, {**self.options, "pieces": True}, self.watch)
+    def pieces(self) -> Iterator[Block]:
+        """The same bytes, large blocks cut into pieces: for a consumer that only wants the bytes in order. Whoever
+        pulls them closes this stream."""
+        return self.watch(self.format.encode(self.tuples, self.blocksize, **{**self.options, "pieces": True}))
 
     def watched(self, watch: Callable[[Iterator[Any]], Iterator[Any]]) -> Encoded:
         """``watch``, too, sees the blocks pass, whatever their form in the end."""

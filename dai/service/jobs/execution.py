@@ -28,7 +28,7 @@ from dai.service.results import Results, Writer
 from dai.service.sessions import Request, Session
 from dai.service.store import Job, Store
 from dai.streams.cancellation import Cancellation
-from dai.streams.stream import Encoded, Stream
+from dai.streams.stream import Block, Encoded, Stream
 from dai.streams.tracing import Span
 
 log = logging.getLogger("dai.service.jobs")
@@ -201,11 +201,13 @@ class Execution:
         tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
         if isinstance(source, Stream):
             source = Encoded(source, format_named(STORED_FORM))
+        blocks: Iterator[Block] = source
         if tabular and isinstance(source, Encoded):
-            source = source.recoded(format_named(STORED_FORM), {"compression": "zstd"}).in_pieces()
+            source = source.recoded(format_named(STORED_FORM), {"compression": "zstd"})
+            blocks = source.pieces()
         rows = 0
         rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
-        for block in source:
+        for block in blocks:
             rows += block.rows
             check(rows_before + rows, bytes_before + writer.written + len(block))
             writer.write(block.data)

@@ -80,7 +80,7 @@ class DeliverToGDT(Activity):
                     source = source.recoded(arrow)
             blocks: Iterator[Block] = source
             if target.mode == "full":
-                blocks = _gathered(source.in_pieces() if isinstance(source, Encoded) else source)
+                blocks = _gathered(source.pieces() if isinstance(source, Encoded) else source)
             stream.push(blocks, source.media_type)
 
 
