@@ -13,7 +13,7 @@ from dai.api.scheduling.turns import SMALL_BYTES, SMALL_SECONDS, Turns
 from dai.config import LimitsConfig
 from dai.errors import ClosedError, DaiError, InternalError, of_memory
 from dai.formats import Format, format_named
-from dai.formats.compression import IDENTITY, compress
+from dai.formats.compression import IDENTITY, Compressor, compress
 from dai.perform.activity import FRAGMENT, Source
 from dai.perform.parser import EndPoint, Perform
 from dai.perform.pipeline import Environment, Running
@@ -78,7 +78,8 @@ class Work:
         self._running = Running(perform, environment)
         self._lock = threading.Lock()
         self._pieces: Iterator[Any] = iter(())
-        self._began = self._fetch = self._produce = self._encode = self._resumed = 0.0
+        self._compressor: Compressor | None = None
+        self._began = self._gathering = self._fetch = self._produce = self._encode = self._resumed = 0.0
         self._closed = self._ended = self._sent = False
         self._late: DaiError | None = None
         self._counts: dict[str, bytes] = {}
@@ -98,17 +99,13 @@ class Work:
         """Opens the pipeline and pulls for the first time; ``media_type`` and ``status`` are known then. Closed already
         when it raises, or when it says that this was all."""
         with self._lock:
-            began = self._began = time.perf_counter()
+            self._began = time.perf_counter()
             try:
                 self.cancellation.check()
                 if self._closed:
                     raise InternalError("This request was closed.")
-                if not (self.awaited and any(each.element == "inputStream" for each in self.perform.activities)):
-                    self._running.open()
-                self.stages["execute"] = time.perf_counter() - began
+                self._compressor = Compressor(self.coding) if self.coding != IDENTITY else None
                 self._pieces = self._document() if self.output is None else self._end_point(self.output)
-                if self.coding != IDENTITY:
-                    self._pieces = compress(self._pieces, self.coding)
                 try:
                     pieces, done = self._gather()
                 except DaiError as error:
@@ -162,16 +159,16 @@ class Work:
             self.stages["encode"] = max(0.0, self._produce - self._fetch)
 
     def _gather(self) -> tuple[Pieces, bool]:
-        began = time.perf_counter()
+        self._gathering = time.perf_counter()
         # What a role reports is wanted at once, and so is the session's id.
         seconds = 0.0 if self.role or self.awaited else GATHER_SECONDS
         pieces: Pieces = []
         size = 0
         try:
             for piece in self._pieces:
-                pieces.append(piece)
-                size += memoryview(piece).nbytes
-                if not self._ended and (size >= GATHER_BYTES or time.perf_counter() - began > seconds):
+                pieces.append(piece if self._compressor is None else self._compressor.add(piece))
+                size += memoryview(pieces[-1]).nbytes
+                if not self._ended and (size >= GATHER_BYTES or time.perf_counter() - self._gathering > seconds):
                     return pieces, False
         except DaiError as error:
             if not pieces or not self._sent:
@@ -181,14 +178,25 @@ class Work:
             self._close()
             return pieces, False
         finally:
-            self._produce += time.perf_counter() - began
+            self._produce += time.perf_counter() - self._gathering
+        if self._compressor is not None:
+            pieces.append(self._compressor.end())
         self._close()
         self.small = self.size <= SMALL_BYTES and time.perf_counter() - self._began <= SMALL_SECONDS
         return pieces, True
 
     # --- what is pulled ---------------------------------------------------------------------------------------------
 
+    def _open(self) -> None:
+        """Opens the pipeline; the time of that is no time of gathering."""
+        began = time.perf_counter()
+        self._running.open()
+        self._gathering = time.perf_counter()
+        self.stages["execute"] = self._gathering - began
+
     def _document(self) -> Iterator[bytes]:
+        if not (self.awaited and any(each.element == "inputStream" for each in self.perform.activities)):
+            self._open()
         ends = {end.activity for end in self.perform.end_points}
         delivery = Delivery(self.awaited, functools.partial(exceeded, self.limits))
         for piece in document(self._running, self.environment.session.id, self.request, delivery):
@@ -222,6 +230,7 @@ class Work:
     def _end_point(self, name: str) -> Iterator[Any]:
         """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it. What
         is no result, such as the count of an update, waits for the end of everything."""
+        self._open()
         for end, source in self._running.end_points():
             delivery = Delivery()
             waiting: list[Any] = []
@@ -262,8 +271,7 @@ class Work:
             if self.replace_invalid and source.format.name in ("webrowset", "votable"):
                 source.options = {**source.options, "on_invalid": "replace"}
             self.media_type = source.media_type
-            blocks = source.in_pieces()
-            return ByteStream(source.media_type, self._in_turn(blocks), blocks.close)
+            return ByteStream(source.media_type, self._in_turn(source.pieces()), source.close)
         self.media_type = DOCUMENT if source.media_type == FRAGMENT else source.media_type
         if self.form is not None and self.form.media_type != self.media_type:
             raise not_acceptable(self.accept, [self.media_type])
@@ -289,7 +297,7 @@ class Work:
 
         return Stream(tuples.schema, batches(), tuples.close)
 
-    def _in_turn(self, blocks: ByteStream) -> Iterator[Block]:
+    def _in_turn(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """The blocks of an encoder, which computes: beside others where there is room, else in turns."""
         while True:
             self.turns.take(self._encode)

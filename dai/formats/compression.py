@@ -91,21 +91,39 @@ def _passed(chunks: Iterable[Any]) -> Iterator[bytes]:
 
 
 def _compressed(chunks: Iterable[Any], coding: str) -> Iterator[bytes]:
-    compressor: Any
-    if coding == "zstd":
-        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
-        flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
-    else:
-        compressor = zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS | 16)
-        flush = zlib.Z_SYNC_FLUSH
+    compressor = Compressor(coding)
     try:
         for chunk in chunks:
-            data = compressor.compress(memoryview(chunk)) + compressor.flush(flush)
-            if data:
+            if data := compressor.add(chunk):
                 yield data
-        yield compressor.flush()
+        yield compressor.end()
     finally:
         closing(chunks)()
+
+
+class Compressor:
+    """One body in a coding. NotAcceptableError for an unknown one; ``identity`` needs none."""
+
+    def __init__(self, coding: str) -> None:
+        self._compressor: Any
+        if coding == "zstd":
+            self._compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
+            self._flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+        elif coding == "gzip":
+            self._compressor = zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS | 16)
+            self._flush = zlib.Z_SYNC_FLUSH
+        else:
+            raise _unknown(coding)
+
+    def add(self, chunk: Any) -> bytes:
+        """What a chunk (any buffer) becomes, decodable as soon as it is there."""
+        coded: bytes = self._compressor.compress(memoryview(chunk)) + self._compressor.flush(self._flush)
+        return coded
+
+    def end(self) -> bytes:
+        """What ends the coding."""
+        coded: bytes = self._compressor.flush()
+        return coded
 
 
 def decompress(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
