@@ -11,15 +11,15 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 import dai
 from dai.api import problems as problem_documents
 from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
-from dai.api.requests.route import PullRoute, Route
+from dai.api.requests.route import PullRoute, PullsFirst, Route
 from dai.api.routes import (
     contexts,
     feeds,
@@ -71,29 +71,11 @@ ROUTERS = (
 """The most frequent requests first: their routes are tried in this order."""
 
 
-class _PullsFirst:
-    """Sends the requests of a ``PullRoute`` past the router, the exit stack and the exception handlers, which they do
-    not need: ``AccessMiddleware`` answers what they raise. All others, and other methods, go to ``app``."""
-
-    def __init__(self, app: ASGIApp, routes: list[PullRoute]) -> None:
-        self.app, self.routes = app, routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            for route in self.routes:
-                match, matched = route.matches(scope)
-                if match is Match.FULL:
-                    scope.update(matched)
-                    await route.app(scope, receive, send)
-                    return
-        await self.app(scope, receive, send)
-
-
 class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Without what FastAPI wraps around that: ``AccessMiddleware`` catches what fails, ``Body`` bounds bodies."""
         app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers)
-        app = _PullsFirst(app, [each for each in self.router.routes if isinstance(each, PullRoute)])
+        app = PullsFirst(app, [each for each in self.router.routes if isinstance(each, PullRoute)])
         service: Service | None = self.state.service
         if service is None:
             return app

@@ -9,7 +9,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dai.api.requests.body import content_type
 from dai.api.requests.origins import check_fetch, check_page
@@ -100,6 +101,24 @@ class PullRoute(ChangingRoute):
             return response
 
         return handle
+
+
+class PullsFirst:
+    """Sends the requests of a ``PullRoute`` past the router, the exit stack and the exception handlers, which they do
+    not need: ``AccessMiddleware`` answers what they raise. All others, and other methods, go to ``app``."""
+
+    def __init__(self, app: ASGIApp, routes: list[PullRoute]) -> None:
+        self.app, self.routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            for route in self.routes:
+                match, matched = route.matches(scope)
+                if match is Match.FULL:
+                    scope.update(matched)
+                    await route.app(scope, receive, send)
+                    return
+        await self.app(scope, receive, send)
 
 
 def _query(request: Request) -> dict[str, str]:
