@@ -28,7 +28,8 @@ from dai.errors import DataError, TruncatedError
 from dai.formats.blocks import check_text, closing, no_columns, row_texts, text_blocks
 from dai.formats.rows import concatenated
 from dai.formats.values import text as values
-from dai.formats.webrowset.encode import escaped, legal
+from dai.formats.webrowset.encode import legal
+from dai.formats.webrowset.rows import escaped
 from dai.formats.webrowset.types import Column, described
 from dai.streams.limited import is_truncated
 from dai.streams.stream import Block, Stream

@@ -1,7 +1,7 @@
 """WebRowSet, the XML of JSR 114, which scientists' Java programs read: the service's default format.
 
-Arrow kernels write it from batches (``encode``) and read it where the text is as our encoder writes it (``decode``);
-from the first other row on lxml reads it (``reader``). ``types`` has the types of column-definitions.
+Arrow kernels write it from batches (``encode``, ``rows``) and read it where the text is as our encoder writes it
+(``decode``); from the first other row on lxml reads it (``reader``). ``types`` has the types of column-definitions.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dai.formats.blocks import byte_view, closing, no_columns
-from dai.formats.webrowset.encode import BETWEEN, CLOSE, DATA, DECLARATION, EMPTY_ROW, NULL, OPEN, REFERENCES, TAIL
+from dai.formats.webrowset.encode import DATA, DECLARATION, TAIL
 from dai.formats.webrowset.reader import Reader, batch_of
+from dai.formats.webrowset.rows import BETWEEN, CLOSE, EMPTY_ROW, NULL, OPEN, REFERENCES
 from dai.formats.webrowset.types import Column
 from dai.streams.stream import Stream
 
