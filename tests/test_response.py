@@ -15,7 +15,8 @@ from dai.formats import format_named
 from dai.perform.activity import FRAGMENT
 from dai.perform.parser import DIALECTS, GDS, WSI, parse
 from dai.perform.pipeline import Running
-from dai.perform.response import AHEAD_BYTES, _base64, _cdata, _is_binary, document, failure, processing
+from dai.perform.response import AHEAD_BYTES, _base64, _cdata, _is_binary, document
+from dai.perform.statuses import failure, processing
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, ByteStream
 from tests.documents import answer, environment, error_of, query, results, running, statuses, table, to_csv, written

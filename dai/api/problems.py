@@ -33,7 +33,7 @@ from dai.errors import (
     SlowRequestError,
     UnauthenticatedError,
 )
-from dai.perform.response import MEDIA_TYPE, failure
+from dai.perform.statuses import MEDIA_TYPE, failure
 
 PROBLEM = "application/problem+json"
 ALWAYS: tuple[type[DaiError], ...] = (

@@ -17,8 +17,9 @@ from dai.formats.compression import IDENTITY, Compressor, compress
 from dai.perform.activity import FRAGMENT, Source
 from dai.perform.parser import EndPoint, Perform
 from dai.perform.pipeline import Environment, Running
-from dai.perform.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
-from dai.perform.response import MEDIA_TYPE, Delivery, document, partial
+from dai.perform.pipeline.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
+from dai.perform.response import Delivery, document
+from dai.perform.statuses import MEDIA_TYPE, partial
 from dai.service.limits import exceeded
 from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation

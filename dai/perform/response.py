@@ -9,30 +9,28 @@ stands as CDATA, binary data as base64, XML fragments as they are. A failure hal
 from __future__ import annotations
 
 import base64
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from dai.errors import DaiError, EncodingError
 from dai.formats import format_named
 from dai.perform.activity import FRAGMENT, Source
-from dai.perform.graph import Dialect, EndPoint, Perform
+from dai.perform.graph import EndPoint
 from dai.perform.pipeline import Running
-from dai.perform.progress import COMPLETED, ERROR, PROCESSING, Report, overall
+from dai.perform.pipeline.progress import COMPLETED, ERROR, PROCESSING
+from dai.perform.statuses import FORBIDDEN, ending, error_of, head
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
-MEDIA_TYPE = "application/xml"
 AHEAD_BYTES = 1 << 16
 """An end point with up to so many bytes is known in full when its element opens …"""
 AHEAD_SECONDS = 0.05
 """… unless more than this passes between its first block and a later one."""
 
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r")
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 @dataclass(slots=True)
@@ -73,7 +71,7 @@ def document(running: Running, session: str | None, request: str, delivery: Deli
     Where it has begun before, the head alone comes at once; only then is a ``Running`` opened that is not.
     """
     perform, delivery = running.perform, delivery or Delivery()
-    waiting = [_head(perform.dialect, session)]
+    waiting = [head(perform.dialect, session)]
     missing = {end.name: end for end in perform.end_points}
     ends = running.end_points()
     if delivery.begun:
@@ -89,60 +87,7 @@ def document(running: Running, session: str | None, request: str, delivery: Deli
             if delivery.begun:
                 yield b"".join(waiting)
                 waiting.clear()
-    yield b"".join(waiting) + _ending(running, request, missing.values())
-
-
-def partial(
-    running: Running, counts: Mapping[str, bytes], output: str, error: DaiError, session: str | None, request: str
-) -> bytes:
-    """The response where only the end point ``output`` was wanted and ``error`` struck before it was delivered, of what
-    was done until then. ``counts``: what the end points gave that are no results."""
-    status = {report.activity: report for report in running.reports()}
-    known = any(report.error is error for report in status.values())
-    ends = []
-    for end in running.perform.end_points:
-        report = status[end.activity]
-        if end.name == output and (not known or (report.status == COMPLETED and not counts.get(output))):
-            report = replace(report, status=ERROR, error=error)
-        if counts.get(end.name) and report.error is None:
-            ends.append(f'<result name={quoteattr(end.name)} status="{report.status}">'.encode())
-            ends.append(counts[end.name] + b"</result>\n")
-        else:
-            ends.append(_activity_result(report, end.name))
-    return _head(running.perform.dialect, session) + b"".join(ends) + _ending(running, request)
-
-
-def _ending(running: Running, request: str, missing: Iterable[EndPoint] = ()) -> bytes:
-    """The end points that were not opened, the activities and the request. Where something failed, what has been
-    committed beside it says so."""
-    reports = running.progress.reports()
-    status = {report.activity: report for report in reports}
-    unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing)
-    committed = running.committed if any(report.error is not None for report in reports) else []
-    activities = b"".join(_activity_result(report, committed=report.activity in committed) for report in reports)
-    return unopened + activities + _tail(running.perform.dialect, request, overall(running.perform, reports))
-
-
-def processing(perform: Perform, session: str | None, request: str) -> bytes:
-    """The answer to a document that goes on by itself as a job."""
-    results = b"".join(_activity_result(Report(each.name, each.element)) for each in perform.activities)
-    return _head(perform.dialect, session) + results + _tail(perform.dialect, request, PROCESSING)
-
-
-def failure(error: DaiError, dialect: Dialect, request: str) -> bytes:
-    """The answer where nothing ran."""
-    return _head(dialect, None) + _error(error, error.extra.get("activity")) + b"\n" + _tail(dialect, request, ERROR)
-
-
-def _head(dialect: Dialect, session: str | None) -> bytes:
-    joined = f"\n<session id={quoteattr(session)}/>" if session else ""
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<{dialect.response} xmlns="{dialect.namespace}">{joined}\n'
-    ).encode()
-
-
-def _tail(dialect: Dialect, request: str, status: str) -> bytes:
-    return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
+    yield b"".join(waiting) + ending(running, request, missing.values())
 
 
 def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
@@ -151,18 +96,19 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
-    blocks: Iterator[Block] = source.pieces() if isinstance(source, Encoded) else source
-    if source.media_type == FRAGMENT:
-        blocks = delivery.watched(blocks)
-    else:
-        blocks = delivery.bounded(blocks, running.environment.cancellation)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []
     began = 0.0
     try:
         going_on = False
+        blocks: Iterator[Block] = iter(())
         try:
+            blocks = source.pieces() if isinstance(source, Encoded) else source
+            if source.media_type == FRAGMENT:
+                blocks = delivery.watched(blocks)
+            else:
+                blocks = delivery.bounded(blocks, running.environment.cancellation)
             for block in blocks:
                 ahead.append(block)
                 going_on = _enough(ahead, began)
@@ -188,7 +134,7 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
                 error = late
         if error is not None:
             running.progress.failed(end.activity, error)
-            yield _error(error, running.progress.culprit(end.activity))
+            yield error_of(error, running.progress.culprit(end.activity))
         yield b"</result>\n"
     finally:
         source.close()
@@ -259,7 +205,7 @@ def _cdata_text(data: bytes) -> bytes:
         except UnicodeDecodeError as error:
             raise EncodingError("The text is not UTF-8.", hint=_ELSEWHERE) from error
     if len(data.translate(None, _CONTROL)) < len(data) or b"\xef\xbf\xbe" in data or b"\xef\xbf\xbf" in data:
-        match = _FORBIDDEN.search(data.decode())
+        match = FORBIDDEN.search(data.decode())
         assert match is not None
         raise EncodingError(
             f"The text holds the character U+{ord(match[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
@@ -283,17 +229,3 @@ def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:
         rest = data[whole:]
         yield base64.b64encode(data[:whole])
     yield base64.b64encode(rest)
-
-
-def _activity_result(report: Report, name: str | None = None, committed: bool = False) -> bytes:
-    error = _error(report.error, report.activity) if report.error is not None else b""
-    start = f'<result name={quoteattr(name or report.activity)} status="{report.status}"'.encode()
-    start += b' committed="true"' if committed else b""
-    return start + (b">" + error + b"</result>\n" if error else b"/>\n")
-
-
-def _error(error: DaiError, activity: str | None = None) -> bytes:
-    said = {"activity": activity, "sqlstate": error.extra.get("sqlstate")}
-    at = "".join(f" {name}={quoteattr(value)}" for name, value in said.items() if value)
-    message = escape(_FORBIDDEN.sub("?", str(error))).encode("utf-8", "replace")
-    return f"<error id={quoteattr(error.code)}{at}>".encode() + message + b"</error>"

@@ -69,7 +69,7 @@ from dai.formats.frames import MEDIA_TYPE as BLOCKS
 from dai.perform.graph import GDS
 from dai.perform.parser import DIALECTS, Perform, parse
 from dai.perform.pipeline import Environment
-from dai.perform.response import MEDIA_TYPE, processing
+from dai.perform.statuses import MEDIA_TYPE, processing
 from dai.plugins import nearest
 from dai.security.audit import digest
 from dai.security.identity import Caller

@@ -29,7 +29,7 @@ from dai.errors import (
 )
 from dai.formats.inline import tables_of
 from dai.perform.parser import Perform, parse, query
-from dai.perform.progress import Report
+from dai.perform.pipeline.progress import Report
 from dai.security.audit import Audit
 from dai.security.identity import Caller
 from dai.service.jobs.execution import Execution, Live, Traced, handed_on

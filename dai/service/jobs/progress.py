@@ -7,7 +7,7 @@ from typing import Any
 
 from dai.errors import shortened
 from dai.perform.parser import Perform
-from dai.perform.progress import Report
+from dai.perform.pipeline.progress import Report
 
 DETAIL = 500
 """Characters of a text about an activity: a job has hundreds of these, and a list hundreds of jobs."""

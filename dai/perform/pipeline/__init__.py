@@ -5,11 +5,12 @@ job runs its only one itself) and yields the end points to whoever pulls. An exc
 activity is recorded where it arose; the cancellation of that pipeline (the connected part of the document; the members
 of a ``sequence`` belong together) then stops everything up and down stream, database statements included, while
 independent pipelines of the same document go on.
+
+``watching`` is what the outputs of activities pass through, ``progress`` what has become of each activity.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import defaultdict
@@ -20,23 +21,19 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import pyarrow as pa
+from typing import Any, Self
 
 from dai.config import Config
 from dai.drivers import Driver
-from dai.errors import ClosedError, DaiError, InternalError, RequestError, of_memory
+from dai.errors import ClosedError, DaiError, RequestError
 from dai.formats import format_named
-from dai.perform.activity import FRAGMENT, Activity, Input, Sessions, Source
+from dai.perform.activity import Activity, Input, Sessions, Source
 from dai.perform.graph import EndPoint, Perform
-from dai.perform.progress import COMPLETED, Progress, Report
+from dai.perform.pipeline.progress import COMPLETED, Progress, Report
+from dai.perform.pipeline.watching import unforeseen_at, watched
 from dai.streams.cancellation import Cancellation
 from dai.streams.fanout import FanOut
-from dai.streams.stream import Block, ByteStream, Encoded, Stream
-
-log = logging.getLogger("dai.perform.pipeline")
-Item = TypeVar("Item", pa.RecordBatch, Block)
+from dai.streams.stream import ByteStream, Encoded, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +196,11 @@ class Running:
                 if source is None:
                     raise TypeError(f"{activity.element} gave nothing for {port.element}")
                 self._stack.callback(source.close)
-                self._hand_over(activity, port.link, self._watched(activity.name, port.link, source))
+                self._hand_over(activity, port.link, watched(self.progress, activity.name, port.link, source))
         except DaiError as error:
             self.progress.failed(activity.name, error)
         except Exception as error:  # noqa: BLE001 - the boundary of an activity
-            self.progress.failed(activity.name, _unforeseen(activity.name, error))
+            self.progress.failed(activity.name, unforeseen_at(activity.name, error))
 
     def _hand_over(self, activity: Activity, link: str, source: Source) -> None:
         consumers = self.perform.consumers[link]
@@ -232,52 +229,13 @@ class Running:
         except DaiError as error:
             self.progress.failed(activity.name, error)
         except Exception as error:  # noqa: BLE001 - the boundary of a thread
-            self.progress.failed(activity.name, _unforeseen(activity.name, error))
+            self.progress.failed(activity.name, unforeseen_at(activity.name, error))
         else:
             self.progress.completed(activity.name, time.perf_counter() - began)
 
     def take(self, source: Input[Any]) -> Source:
         """What arrives at an input; each consumer takes its own once."""
         return self._ready[source.link].pop(0)
-
-    # --- watching ---------------------------------------------------------------------------------------------------
-
-    def _watched(self, name: str, link: str, source: Source) -> Source:
-        if isinstance(source, Encoded):
-            return source.watched(lambda items: self._watch(name, link, items))
-        if isinstance(source, Stream):
-            return Stream(source.schema, self._watch(name, link, source), source.close)
-        checked = source.media_type != FRAGMENT
-        return ByteStream(source.media_type, self._watch(name, link, source, checked), source.close)
-
-    def _watch(self, name: str, link: str, items: Iterator[Item], checked: bool = True) -> Iterator[Item]:
-        """What leaves an activity passes here: counted, stopped by the cancellation, its failure recorded. A consumer
-        that wants no more closes the generator."""
-        cancellation = self.progress.cancellation_of(name)
-        count = self.progress.count(name, link)
-        try:
-            while True:
-                if checked:
-                    cancellation.check()
-                began = time.perf_counter()
-                item = next(items, None)
-                count.seconds += time.perf_counter() - began
-                if item is None:
-                    self.progress.ended(name, link)
-                    return
-                count.add(item)
-                yield item
-        except DaiError as error:
-            self.progress.failed(name, error)
-            raise
-        except Exception as error:
-            unforeseen = _unforeseen(name, error)
-            self.progress.failed(name, unforeseen)
-            raise unforeseen from error
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
 
     def _guarded(self, work: Callable[[], object]) -> None:
         """A failure has been recorded by the activity it arose in; the rest of the document goes on."""
@@ -349,10 +307,3 @@ def _is_sink(activity: Activity) -> bool:
 def _exhaust(source: Source) -> None:
     for _ in source:
         continue
-
-
-def _unforeseen(name: str, error: Exception) -> DaiError:
-    if (refused := of_memory(error)) is not None:
-        return refused
-    log.error("activity failed", exc_info=error, extra={"activity": name})
-    return InternalError("The service failed at this activity; its log has the cause under the request's id.")
