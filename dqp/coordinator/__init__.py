@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dai.client.credentials import Personal
 from dai.drivers import Driver
-from dai.errors import StatementError
+from dai.errors import DataError, DeniedError, NotFoundError, StatementError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.binding.parameters import Parameters, is_explain
@@ -27,7 +27,9 @@ from dqp.catalog.diagnosis import pointed
 from dqp.catalog.uploads import Uploads
 from dqp.coordinator.plans import Planned, Plans
 from dqp.coordinator.running import Begun, Runner, Running, table_stream, unwatched
+from dqp.errors import ChangedError, OutdatedError
 from dqp.execution.fetch import scans_of
+from dqp.execution.outdated import Outdating
 from dqp.execution.service_calls import operations_of
 from dqp.explain.explanation import Explanation
 from dqp.explain.nodes import Figures
@@ -41,6 +43,8 @@ from dqp.settings import FederationSettings
 FRAMES = 8_000
 """Python's limit of recursion where there is a federation. Queries that programs write are deep: sqlglot's parser takes
 20 frames for a parenthesis. A thread's usual stack of 8 MiB holds more of them."""
+REPLANS = 3
+"""Times that a query is planned again since a table was changed."""
 
 
 class Coordinator:
@@ -65,7 +69,7 @@ class Coordinator:
         self.catalog, self.runtime = catalog, runtime
         options = Options(functions=frozenset(self.operations), pushdown=self.settings.pushdown)
         self.plans = Plans(catalog, options)
-        self.runner = Runner(self.plans, catalog, runtime)
+        self.runner = Runner(runtime)
 
     def over(self, uploads: Uploads) -> Coordinator:
         """The same federation with these uploads instead of its own. Closing this coordinator closes it, too."""
@@ -121,8 +125,42 @@ class Coordinator:
                 explanation = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
                 lines = getattr(explanation, bound.form).split("\n")
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
-            running = self.runner.start(sql, parameters, cancellation, begun, batch_rows=batch_rows)
+            running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         return running.stream, running
+
+    def _started(
+        self,
+        sql: str,
+        parameters: Parameters,
+        cancellation: Cancellation,
+        begun: Begun,
+        *,
+        batch_rows: int | None = None,
+        profiled: bool = False,
+    ) -> Running:
+        """The query under way, planned again where a source has other tables than it was planned for, or a copy
+        of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
+        noted: tuple[str, ...] = ()
+        for left in reversed(range(REPLANS + 1)):
+            version, began = self.catalog.version, time.monotonic()
+            planned = self.plans.plan(sql, parameters, cancellation=cancellation)
+            watched = Outdating(begun, self.catalog.late(scans_of(planned.bound.tree), began) if left else ())
+            try:
+                running = self.runner.run(
+                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
+                )
+                return replace(running, stream=watched.stream(running.stream), noted=running.noted + noted)
+            except OutdatedError as error:
+                noted = (f"stopped and planned again: {error.detail}",)
+            except (ChangedError, StatementError, DataError) as error:
+                alias = self.catalog.owner(error.extra.get("source"))
+                columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()
+                if not left or alias is None or not self.catalog.renewed(alias, version, columns):
+                    raise
+            except (NotFoundError, DeniedError, UnauthenticatedError) as error:
+                if not left or not self.catalog.set_aside(error):
+                    raise
+        raise AssertionError
 
     def _described(
         self, command: descriptions.Command, parameters: Parameters, cancellation: Cancellation, begun: Begun
@@ -139,7 +177,7 @@ class Coordinator:
         if command.word == "DESCRIBE":
             return descriptions.described(self.catalog, command.path, shape)
         query = descriptions.summary_query(command.query, shape)
-        with self.runner.start(query, parameters, cancellation, begun).stream as stream:
+        with self._started(query, parameters, cancellation, begun).stream as stream:
             row = stream.table().to_pylist()[0]
         return descriptions.summary(row.values(), shape)
 
@@ -170,7 +208,7 @@ class Coordinator:
             remarks = (*planned.context.remarks, *placement.remarks, *shared, *self._remarks(planned))
             return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)
         begin = time.perf_counter()
-        running = self.runner.start(sql, parameters, cancellation or Cancellation(), begun, profiled=True)
+        running = self._started(sql, parameters, cancellation or Cancellation(), begun, profiled=True)
         planned = running.planned
         with running.stream:
             after = None

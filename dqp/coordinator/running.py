@@ -1,4 +1,4 @@
-"""A query under way: its plan runs, and the query is planned again where its sources are not as they were thought."""
+"""A query under way: its plan runs, perhaps after a top-N probe has."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from functools import partial
 import pyarrow as pa
 
 from dai.drivers.sql.meanings import with_meanings
-from dai.errors import DataError, DeniedError, NotFoundError, StatementError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Operator
-from dqp.binding.parameters import Parameters
-from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import pointed
-from dqp.coordinator.plans import Planned, Plans, not_too_deep
-from dqp.errors import ChangedError, OutdatedError
+from dqp.coordinator.plans import Planned, not_too_deep
 from dqp.execution.execution import Execution
-from dqp.execution.fetch import scans_of
-from dqp.execution.outdated import Outdating
 from dqp.planning import top_n
 from dqp.planning.context import Context
 from dqp.planning.distribution.placement import Placement
@@ -30,8 +24,6 @@ from dqp.planning.rules import optimise
 from dqp.runtimes import Runtime
 
 Begun = Callable[[Execution], None]
-REPLANS = 3
-"""Times that a query is planned again since a table was changed."""
 
 
 def unwatched(execution: Execution) -> None:
@@ -65,44 +57,10 @@ class Running:
 
 
 class Runner:
-    """Begins queries over one catalog. Thread-safe."""
+    """Begins queries that are planned. Thread-safe."""
 
-    def __init__(self, plans: Plans, catalog: Catalog, runtime: Runtime) -> None:
-        self._plans, self._catalog, self._runtime = plans, catalog, runtime
-
-    def start(
-        self,
-        sql: str,
-        parameters: Parameters,
-        cancellation: Cancellation,
-        begun: Begun,
-        *,
-        batch_rows: int | None = None,
-        profiled: bool = False,
-    ) -> Running:
-        """The query under way, planned again where a source has other tables than it was planned for, or a copy
-        of a logical table is gone, or a sample contradicts the statistics of a table before there is a row."""
-        noted: tuple[str, ...] = ()
-        for left in reversed(range(REPLANS + 1)):
-            version, began = self._catalog.version, time.monotonic()
-            planned = self._plans.plan(sql, parameters, cancellation=cancellation)
-            watched = Outdating(begun, self._catalog.late(scans_of(planned.bound.tree), began) if left else ())
-            try:
-                running = self.run(
-                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
-                )
-                return replace(running, stream=watched.stream(running.stream), noted=running.noted + noted)
-            except OutdatedError as error:
-                noted = (f"stopped and planned again: {error.detail}",)
-            except (ChangedError, StatementError, DataError) as error:
-                alias = self._catalog.owner(error.extra.get("source"))
-                columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()
-                if not left or alias is None or not self._catalog.renewed(alias, version, columns):
-                    raise
-            except (NotFoundError, DeniedError, UnauthenticatedError) as error:
-                if not left or not self._catalog.set_aside(error):
-                    raise
-        raise AssertionError
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def run(
         self,
