@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -61,31 +62,56 @@ def record_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> p
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
+class Portions:
+    """The rows of one statement, which ``fetch(n)`` gives. ``asking`` surrounds each fetch: errors are ours there, and
+    a cancellation ends the wait. ``broken``: a fetch has failed, and nobody knows the state of the connection."""
+
+    def __init__(
+        self,
+        fetch: Callable[[int], Sequence[Any]],
+        asking: Callable[[], AbstractContextManager[None]],
+        at_end: bool = False,
+    ) -> None:
+        self._fetch, self._asking = fetch, asking
+        self.at_end, self.broken = at_end, False
+
+    def next(self, rows: int) -> Sequence[Any]:
+        """So many rows, fewer at the end."""
+        if self.at_end:
+            return ()
+        self.broken = True
+        with self._asking():
+            portion = self._fetch(rows)
+        self.broken = False
+        self.at_end = len(portion) < rows
+        return portion
+
+
 def batches(
-    first: Sequence[tuple[Any, ...]],
-    fetch: Callable[[int], Sequence[tuple[Any, ...]]],
+    first: list[pa.Array],
+    have: int,
+    portions: Portions,
     convert: Convert,
     schema: pa.Schema,
-    *,
     batch_bytes: int,
     batch_rows: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches of the rows in ``first`` and all that ``fetch(n)`` gives after them (an empty list at the end)."""
-    row = 1
-    rows, wanted, portion = first, batch_rows or 0, portion_rows(len(schema))
-    while rows:
-        parts = [convert(rows, row)]
-        have = len(rows)
-        while have < wanted and (more := fetch(min(portion, wanted - have))):
+    """Record batches of the ``first`` portion, whose columns and number of rows are known, and of all that follow."""
+    parts, row, wanted, most = [first], 1, batch_rows or 0, portion_rows(len(schema))
+    del first
+    while have:
+        while have < wanted and (more := portions.next(min(most, wanted - have))):
             parts.append(convert(more, row + have))
             have += len(more)
         whole = parts[0] if len(parts) == 1 else [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
         batch = record_batch(whole, schema, have)
-        del parts, whole, rows
+        del parts, whole
         yield batch
         row += have
         wanted = batch_rows or max(1, min(MOST_ROWS, batch_bytes * have // max(batch.nbytes, 1)))
-        rows = fetch(min(portion, wanted))
+        rows = portions.next(min(most, wanted))
+        parts, have = [convert(rows, row)] if rows else [], len(rows)
+        del rows
 
 
 def unfitting(name: str, row: int, value: object, type: str, cast: str) -> DataError:

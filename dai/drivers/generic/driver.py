@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
-from dai.drivers.connections.rows import FIRST_ROWS, batches, columns_of, field
+from dai.drivers.connections.rows import FIRST_ROWS, Portions, batches, columns_of, field
 from dai.drivers.generic.catalog import table_info
 from dai.drivers.generic.types import Kind, array, choose, sql_type
 from dai.drivers.sql.ddl import like, matched
@@ -257,44 +258,36 @@ class AnyDatabase(PooledDriver[sa.Connection]):
     ) -> Stream:
         query = single_query(sql, self.syntax)
         text, values = self._bound(query, parameters) if parameters else (query, None)
-        portion = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
         options = {"stream_results": True, "no_parameters": True, "max_row_buffer": 1}
-        with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
+        asking = partial(self._asking, connection, sql, cancellation)
+        with asking():
             result = connection.exec_driver_sql(text, values, execution_options=options)
             if not result.returns_rows:
                 raise NotAQueryError("The statement gives no rows.", sql=sql)
             names = [column[0] for column in result.cursor.description]
-        at_end = broken = False
-
-        def fetch(rows: int) -> Sequence[tuple[Any, ...]]:
-            nonlocal at_end, broken
-            if at_end:
-                return ()
-            broken = True
-            with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
-                batch = result.fetchmany(rows)
-            broken = False
-            at_end = len(batch) < rows
-            return batch
-
-        def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
-            return _arrays(kinds, rows, row)
+        portions = Portions(result.fetchmany, asking)
 
         def close() -> None:
-            if not at_end:
+            if not portions.at_end:
                 with contextlib.suppress(Exception):
                     self._interrupt(connection)
             with contextlib.suppress(Exception):
                 result.close()
-            release(connection, broken or not at_end)
+            release(connection, portions.broken or not portions.at_end)
 
-        first = fetch(portion)
-        kinds = [
-            choose(name, values, at_end) for name, values in zip(names, columns_of(first, len(names)), strict=True)
-        ]
+        first = portions.next(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+        values_of = zip(names, columns_of(first, len(names)), strict=True)
+        kinds = [choose(name, each, portions.at_end) for name, each in values_of]
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
-        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, portions, close)
+        convert, columns = partial(_arrays, kinds), _arrays(kinds, first, 1)
+        rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
+        return Stream(schema, rows, close)
+
+    @contextmanager
+    def _asking(self, connection: sa.Connection, sql: str, cancellation: Cancellation) -> Iterator[None]:
+        """The block waits for the database: a cancellation ends the statement, errors are ours."""
+        with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
+            yield
 
     @contextmanager
     def _translated(self, sql: str | None = None) -> Iterator[None]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import MySQLdb
@@ -27,7 +28,7 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import Release
-from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
+from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, Portions, batches, columns_of
 from dai.drivers.mariadb import catalog as schema_of
 from dai.drivers.mariadb import tls
 from dai.drivers.mariadb.errors import LOST, error_of, parts_of
@@ -415,19 +416,10 @@ class MariaDB(Server):
         release: Release[Connection],
     ) -> Stream:
         results = [result]
-        at_end = broken = False
         del result
-
-        def fetch(rows: int) -> Sequence[tuple[bytes | None, ...]]:
-            nonlocal at_end, broken
-            if at_end:
-                return ()
-            broken = True
-            with self._asking(connection, sql, cancellation):
-                batch: Sequence[tuple[bytes | None, ...]] = results[0].fetch_row(rows)
-            broken = False
-            at_end = len(batch) < rows
-            return batch
+        portions = Portions(
+            lambda rows: results[0].fetch_row(rows), partial(self._asking, connection, sql, cancellation)
+        )
 
         def convert(rows: Sequence[tuple[bytes | None, ...]], row: int) -> list[pa.Array]:
             columns = columns_of(rows, len(kinds))
@@ -436,20 +428,22 @@ class MariaDB(Server):
             ]
 
         def close() -> None:
-            if not at_end and results:
+            if not portions.at_end and results:
                 self._stop(connection, results[0])
             results.clear()
-            release(connection, broken)
+            release(connection, portions.broken)
 
         schema = pa.schema([each.field for each in kinds])
         try:
-            first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+            first = portions.next(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+            columns = convert(first, 1)
         except BaseException:
-            self._stop(connection, results[0])
+            if not portions.at_end:
+                self._stop(connection, results[0])
             results.clear()
             raise
-        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, portions, close)
+        rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
+        return Stream(schema, rows, close)
 
     def _read_answer(
         self,

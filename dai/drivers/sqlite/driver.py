@@ -33,7 +33,7 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
-from dai.drivers.connections.rows import FIRST_ROWS, batches, field
+from dai.drivers.connections.rows import FIRST_ROWS, Portions, batches, field
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
@@ -251,20 +251,8 @@ class SQLite(PooledDriver[Connection]):
         bound = bound_row(parameters)
         text = bind_markers(query, "qmark", self.syntax).sql if bound else query
         cursor = connection.raw.cursor()
-        failed = False
-
-        def fetch(rows: int) -> list[tuple[Any, ...]]:
-            nonlocal failed
-            failed = True
-            with (
-                translated(connection, self._path, sql),
-                interruptible(cancellation, connection.raw.interrupt, here=True),
-            ):
-                batch = cursor.fetchmany(rows)
-            failed = False
-            return batch
-
-        with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt, here=True):
+        asking = partial(self._asking, connection, sql, cancellation)
+        with asking():
             # Waits where the file is locked, once. Any read makes the connection see tables that others have changed;
             # making a view does not.
             connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
@@ -276,17 +264,24 @@ class SQLite(PooledDriver[Connection]):
             names = [column[0] for column in cursor.description]
             wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
             first = cursor.fetchmany(wanted)
-        kinds = chosen(names, declared, first, len(first) < wanted)
+        portions = Portions(cursor.fetchmany, asking, at_end=len(first) < wanted)
+        kinds = chosen(names, declared, first, portions.at_end)
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
 
         def close() -> None:
             with contextlib.suppress(sqlite3.Error):
                 cursor.close()
-            release(connection, failed)
+            release(connection, portions.broken)
 
-        convert, batch_bytes = partial(arrays, kinds), self._options.batch_bytes
-        portions = batches(first, fetch, convert, schema, batch_bytes=batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, portions, close)
+        convert, columns = partial(arrays, kinds), arrays(kinds, first, 1)
+        rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
+        return Stream(schema, rows, close)
+
+    @contextmanager
+    def _asking(self, connection: Connection, sql: str, cancellation: Cancellation) -> Iterator[None]:
+        """The block waits for SQLite: a cancellation ends the statement, errors are ours."""
+        with translated(connection, self._path, sql), interruptible(cancellation, connection.raw.interrupt, here=True):
+            yield
 
 
 class _Session(PooledSession[Connection]):
@@ -329,8 +324,7 @@ class _Session(PooledSession[Connection]):
         self.finish()
         raw = self.connection.raw
         with (
-            translated(self.connection, self._driver._path, sql),
-            interruptible(self._cancellation, raw.interrupt, here=True),
+            self._driver._asking(self.connection, sql, self._cancellation),
             contextlib.closing(raw.cursor()) as cursor,
         ):
             run(cursor)
