@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from dai.api.server.serve import background
 from dai.config import parse
+from dai.perform.pipeline import Running
 from tests.api.conftest import DOCUMENT, ENDLESS, ROWS, XML, Serve, statement
 from tests.processes import until
 
@@ -60,6 +62,20 @@ def test_a_small_result_has_a_length_and_says_where_the_time_went(
         "fetch",
         "encode",
     }
+
+
+def test_a_small_result_of_a_statement_that_begins_slowly_has_a_length(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Running.open
+
+    def slowly(running: Running, **options: bool) -> Running:
+        time.sleep(0.6)
+        return begin(running, **options)
+
+    monkeypatch.setattr("dai.api.work.GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(Running, "open", slowly)
+    assert int(ask(client, "select 1 as one", "text/csv").headers["content-length"]) > 0
 
 
 def test_format_in_the_address_wins(client: httpx.Client) -> None:
