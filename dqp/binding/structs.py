@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
@@ -35,10 +35,20 @@ def check(tree: Operator) -> None:
             pairs = [pair for pairs in node.exposed for pair in pairs]
             others = {name for name, identifier in pairs if identifier not in found}
             named = {name: found[identifier] for name, identifier in pairs if identifier in found}
+            others |= set(_given(node.query))
             _check(node.query, {name: each for name, each in named.items() if name not in others})
         else:
             for expression in node.expressions:
                 _check(expression, found)
+
+
+def _given(query: exp.Expression) -> Iterator[str]:
+    """Names that a query within gives to something else: such a name may not be that of the column."""
+    for each in query.find_all(exp.Alias, exp.TableAlias):
+        if isinstance(each, exp.TableAlias):
+            yield from (column.name for column in each.columns)
+        elif each.parent is not query and not (isinstance(each.this, exp.Column) and each.this.name == each.alias):
+            yield each.alias
 
 
 def _check(node: exp.Expression, found: Mapping[str, tuple[str, str]]) -> None:

@@ -31,6 +31,8 @@ WRONG = {
     "SELECT id FROM nested WHERE length(ls) > 2": "ls",
     "SELECT list_extract(other, 1) FROM (SELECT ls AS other FROM nested)": "ls->>",
     "SELECT DISTINCT ON (id) len(nest) FROM nested": "nest->>",
+    "SELECT DISTINCT ON (id) len(nest) AS nest FROM nested": "nest->>",
+    "SELECT DISTINCT ON (id) len(ls) FROM (SELECT id, ls AS ls FROM nested)": "ls->>",
     "SELECT count(*) FROM nested GROUP BY len(mp)": "a map",
     "SELECT nest.x FROM nested": r"nest->>'x'",
     "SELECT mp['a'] FROM nested": r"->>'a'",
@@ -41,6 +43,17 @@ WRONG = {
 def test_text_is_not_taken_for_a_list(lab: Lab, sql: str) -> None:
     with pytest.raises(StatementError, match=WRONG[sql]):
         lab.sql(sql).arrow()
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT DISTINCT ON (id) (SELECT len(ls) FROM (SELECT 'abc' AS ls)) FROM nested", 3),
+        ("WITH RECURSIVE r(ls) AS (SELECT [1, 2] UNION SELECT ls FROM r) SELECT (SELECT len(ls) FROM r) FROM nested", 2),
+    ],
+)
+def test_another_column_of_the_name_is_what_it_is(lab: Lab, sql: str, answer: int) -> None:
+    assert lab.sql(sql).rows() == [(answer,)]
 
 
 def test_what_the_error_says_works(lab: Lab) -> None:
