@@ -7,12 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from dai.client import Service
+from dai.client.http.connection import Connection
 from dai.client.http.transport import Options, Transport
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import (
@@ -102,7 +104,7 @@ def test_a_body_without_an_end_mark_is_not_taken_for_whole() -> None:
 def test_a_reply_that_nobody_waits_for_is_read_before_the_connection_is_used_again(
     monkeypatch: pytest.MonkeyPatch, reply: Scripted, connections: int
 ) -> None:
-    monkeypatch.setattr("dai.client.http.transport.OWED_SECONDS", 0.5)
+    monkeypatch.setattr("dai.client.http.connection.OWED_SECONDS", 0.5)
     with ScriptedServer(reply, Scripted(body=b"abc")) as server:
         transport = Transport(server.url)
         transport.tell("DELETE", "/x")
@@ -129,6 +131,23 @@ def test_a_reply_that_does_not_come_keeps_no_request_waiting() -> None:
         assert time.monotonic() - began < 2.5
         go_on.set()
         assert (server.connections, [each.method for each in server.requests]) == (2, ["DELETE", "GET"])
+        transport.close()
+
+
+def test_a_reply_over_a_slow_network_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as opening another connection takes."""
+    monkeypatch.setattr(Connection, "opening", 0.8, raising=False)
+    monkeypatch.setattr(Connection, "connect", HTTPConnection.connect)
+
+    def late(_: Request) -> Scripted:
+        time.sleep(0.2)
+        return Scripted(204)
+
+    with ScriptedServer(late, Scripted(body=b"abc")) as server:
+        transport = Transport(server.url)
+        transport.tell("DELETE", "/x")
+        assert read(transport) == b"abc"
+        assert server.connections == 1
         transport.close()
 
 

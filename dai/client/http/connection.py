@@ -6,26 +6,32 @@ import contextlib
 import http.client
 import select
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 SMALL_BODY = 1 << 16
-OWED_SECONDS = 0.05
-"""To wait for a reply that nobody wants to know: about as long as another connection takes to open."""
-LEAST_SECONDS = 0.001
+OWED_SECONDS, MOST_OWED_SECONDS = 0.05, 1.0
+"""To wait for a reply that nobody wants to know: as long as this connection took to open, but so long at least, and at
+most. Then another connection is opened."""
+HERE_SECONDS = 0.001
 """For a reply that is there already."""
 
 
 class Connection(http.client.HTTPConnection):
     """Sends head and body of a small request together: one system call, and the service wakes up once."""
 
+    opening = 0.0
+    """Seconds that it took to open."""
     owed = False
     """Whether its last request has a reply that nobody waited for."""
     _held: list[Any] | None = None
     _open: socket.socket | None = None
 
     def connect(self) -> None:
+        began = time.monotonic()
         super().connect()
+        self.opening = time.monotonic() - began
         self._open = self.sock
 
     def interrupt(self) -> None:
@@ -46,13 +52,14 @@ class Connection(http.client.HTTPConnection):
             self._held = None
         self.send(data)
 
-    def usable(self, wait: float) -> bool:
-        """Whether a request can be sent on a connection that was idle. An owed reply is read first, if it comes within
-        ``wait`` seconds; else the connection cannot be used again."""
+    def usable(self, *, waits: bool) -> bool:
+        """Whether a request can be sent on a connection that was idle. An owed reply is read first, if it comes soon
+        (is there, unless it ``waits``); else the connection cannot be used again."""
         try:
             if self.owed and self.sock is not None:
                 self.owed, seconds = False, self.sock.gettimeout()
-                self.sock.settimeout(max(wait, LEAST_SECONDS))
+                soon = min(max(self.opening, OWED_SECONDS), MOST_OWED_SECONDS)
+                self.sock.settimeout(soon if waits else HERE_SECONDS)
                 response = self.getresponse()
                 response.read(SMALL_BODY)
                 if response.isclosed() and self.sock is not None:

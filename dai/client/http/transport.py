@@ -16,7 +16,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
 from dai.client.http.body import SMALL, Body, Plain
-from dai.client.http.connection import OWED_SECONDS, Connection, SecureConnection
+from dai.client.http.connection import Connection, SecureConnection
 from dai.client.http.problems import from_reply, read_json
 from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnauthenticatedError, UnreachableError
@@ -326,15 +325,16 @@ class Transport:
         return {**headers, **self._signer.headers(method, url, headers, body)}, body
 
     def _taken(self) -> Connection:
-        until = time.monotonic() + OWED_SECONDS  # for all of them together
+        waits = True
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connected()
             try:
-                if connection.usable(until - time.monotonic()):
+                if connection.usable(waits=waits):
                     return connection
+                waits = False  # once is enough
             except BaseException:
                 connection.close()
                 raise
