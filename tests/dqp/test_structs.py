@@ -49,7 +49,10 @@ def test_text_is_not_taken_for_a_list(lab: Lab, sql: str) -> None:
     ("sql", "answer"),
     [
         ("SELECT DISTINCT ON (id) (SELECT len(ls) FROM (SELECT 'abc' AS ls)) FROM nested", 3),
-        ("WITH RECURSIVE r(ls) AS (SELECT [1, 2] UNION SELECT ls FROM r) SELECT (SELECT len(ls) FROM r) FROM nested", 2),
+        (
+            "WITH RECURSIVE r(ls) AS (SELECT [1, 2] UNION SELECT ls FROM r) SELECT (SELECT len(ls) FROM r) FROM nested",
+            2,
+        ),
     ],
 )
 def test_another_column_of_the_name_is_what_it_is(lab: Lab, sql: str, answer: int) -> None:
