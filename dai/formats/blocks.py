@@ -20,6 +20,8 @@ TEXT_BYTES = 1 << 20
 """Tuples are turned into text about so many bytes at a time: they stay in the processor's cache, and leave early."""
 _TEXT_ROWS = 1 << 15
 _FIRST_ROWS = 1 << 11
+_FEW_ROWS = 16
+"""Of a block: the borders of all rows are looked up sooner in a list, which takes its time to be made."""
 BLOCK_BYTES = 1 << 23
 """A block that grows beyond this ends early: what a reader makes the service hold is bounded whatever block size it
 asks for."""
@@ -146,7 +148,7 @@ def text_blocks(
             yield Block(_taken(buffers), rows, static)
             static = rows = size = 0
         positions, data = _buffers(text)
-        offsets = positions.tolist() if blocksize is not None and blocksize < len(text) else positions
+        offsets = positions.tolist() if blocksize is not None and blocksize <= _FEW_ROWS else positions
         start = 0
         while start < len(text):
             take = len(text) - start if blocksize is None else min(blocksize - have, len(text) - start)

@@ -1,7 +1,9 @@
 """What we write is one document whatever the blocks, valid, and read back as it was, by whole buffers or by lxml."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,21 @@ def test_both_ways_of_reading_agree_wherever_something_stands() -> None:
         for inserted in (b"<null/>", b"x", b"&", b"<"):
             chunks = [text[:place] + inserted + text[place:]]
             assert outcome(FORMAT.decode, chunks) == outcome(decoded_by_parser, chunks), (place - start, inserted)
+
+
+def test_both_ways_of_reading_agree_whichever_tags_change_places() -> None:
+    """As many as before, of each kind."""
+    tags = re.compile(rb"<columnValue>|</columnValue>|<currentRow>|</currentRow>\n")
+    text = document(pa.table({"n": [1, 7, 9], "s": ["a", "b", ""]}))
+    start = text.index(DATA) + len(DATA)
+    places = list(tags.finditer(text, start))
+    for one, other in combinations(places, 2):
+        parts = text[: one.start()], other[0], text[one.end() : other.start()], one[0], text[other.end() :]
+        chunks = [b"".join(parts)]
+        assert outcome(FORMAT.decode, chunks) == outcome(decoded_by_parser, chunks), chunks
+    # so many that they could be those of two rows, for which there is no room
+    chunks = [document(pa.table({"n": ["a"]})).replace(b">a<", b"><<<<<")]
+    assert outcome(FORMAT.decode, chunks) == outcome(decoded_by_parser, chunks) == DataError
 
 
 _INSERTED = st.sampled_from(

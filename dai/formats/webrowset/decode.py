@@ -23,8 +23,6 @@ from dai.formats.webrowset.types import Column
 from dai.streams.stream import Stream
 
 _OPEN, _BETWEEN, _CLOSE, _EMPTY, _NULL = (each.encode() for each in (OPEN, BETWEEN, CLOSE, EMPTY_ROW, NULL))
-_ROW_MARK = 2
-"""The first byte that tells the begin of a row from other tags."""
 _VALUE, _ROW_END, _LESS = b"<columnValue>", b"</currentRow>\n", ord("<")
 _AMPERSAND_MARK = "\x1c"
 _REFERENCES = (
@@ -182,7 +180,7 @@ def _batch(data: bytes, columns: list[Column], schema: pa.Schema, first_row: int
     if left:
         return None
     grid = tags.reshape(-1, tags_a_row)
-    if not (_is_markup(data, text, grid, count) and _is_text(data, text, rows, len(null))):
+    if not (_is_markup(data, grid) and _is_text(data, text, rows, len(null))):
         return None
     begins, ends = grid[:, 1:-1:2] + len(_VALUE), grid[:, 2::2]
     # Every second string of these arrays is a value, the others are what stands between them.
@@ -197,24 +195,34 @@ def _batch(data: bytes, columns: list[Column], schema: pa.Schema, first_row: int
         values = [_with_nulls(each) for each in values]
         if sum(each.null_count for each in values) != nulls:
             return None
-    unescaped = [_unescaped(each) for each in values]
-    if any(each is None for each in unescaped):
-        return None
-    return batch_of(unescaped, columns, schema, first_row)
+    if b"&" in data:
+        values = [_unescaped(each) for each in values]
+        if any(each is None for each in values):
+            return None
+    return batch_of(values, columns, schema, first_row)
 
 
-def _is_markup(data: bytes, text: NDArray[np.uint8], tags: NDArray[np.int64], columns: int) -> bool:
-    """Whether each tag in ``data`` (a row of ``tags`` begin there for each row) belongs to what the encoder writes
-    before, between and behind values. As many as there are belong to those found, so none is left over; where a row
-    begins at the first of its tags, each has as many values as there are ``columns``."""
-    rows = len(tags)
+def _is_markup(data: bytes, tags: NDArray[np.int64]) -> bool:
+    """Whether what the encoder writes before, between and behind values stands in ``data`` where its tags (a row of
+    ``tags`` for each row) say. It has as many tags as there are, so none is left over for a value."""
     return (
         data.startswith(_OPEN)
         and data.endswith(_CLOSE)
-        and data.count(_CLOSE + _OPEN) == rows - 1
-        and data.count(_BETWEEN) == rows * (columns - 1)
-        and bool((text[tags[:, 0] + _ROW_MARK] == _OPEN[_ROW_MARK]).all())
+        and _stands_at(data, tags[:, 2:-2:2], _BETWEEN)
+        and _stands_at(data, tags[:-1, -2], _CLOSE + _OPEN)
     )
+
+
+def _stands_at(data: bytes, places: NDArray[np.int64], markup: bytes) -> bool:
+    """Whether the markup stands at each of the places, which are in order."""
+    if not places.size:
+        return True
+    size = len(markup)
+    last = len(data) - size
+    if places.flat[-1] > last:
+        return False
+    everywhere: NDArray[np.void] = np.ndarray((last + 1,), f"V{size}", data, strides=(1,))
+    return everywhere[places].tobytes() == markup * places.size
 
 
 def _with_nulls(value: pa.StringArray) -> pa.StringArray:
@@ -228,7 +236,7 @@ def _is_text(data: bytes, characters: NDArray[np.uint8], lines: int, tags: int) 
     controls = np.count_nonzero(characters < 0x20)
     if controls != lines and controls != data.count(b"\n") + data.count(b"\t"):
         return False
-    if np.count_nonzero(characters == ord(">")) != tags and b"]]>" in data:
+    if b"]" in data and np.count_nonzero(characters == ord(">")) != tags and b"]]>" in data:
         return False
     if data.isascii():
         return True

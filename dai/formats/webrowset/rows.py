@@ -51,18 +51,16 @@ def _may_need_escape(type_: pa.DataType) -> bool:
 
 def escaped(text: pa.StringArray, column: Column, row: int, substitute: bool) -> pa.StringArray:
     """As text of XML. EncodingError for a character that XML cannot carry, or U+FFFD in its place."""
-    data = byte_view(text)
-    if not len(data):
-        return text
-    if data.max() >= 0x80:
+    data = byte_view(text).tobytes()
+    if not data.isascii():
         text = _valid_utf8(text, column, row, substitute)
-        data = byte_view(text)
-    odd = np.count_nonzero(data < 0x20)
-    if (odd and odd != sum(np.count_nonzero(data == code) for code in b"\t\n\r")) or (data == 0xEF).any():
+        data = byte_view(text).tobytes()
+    odd = np.count_nonzero(np.frombuffer(data, np.uint8) < 0x20)
+    if (odd and odd != sum(data.count(code) for code in b"\t\n\r")) or b"\xef" in data:
         text = _without_forbidden(text, column, row, substitute)
-        data = byte_view(text)
+        data = byte_view(text).tobytes()
     for character, reference in REFERENCES:
-        if (data == ord(character)).any():
+        if character.encode() in data:
             text = pc.replace_substring(text, character, reference)
     return text
 
