@@ -403,6 +403,31 @@ def test_an_answer_that_flows_has_its_bounds(anybody: httpx.Client, query: str, 
     assert numbers == list(range(10))
 
 
+def test_large_answers_leave_in_pieces_the_last_with_the_end(
+    anybody: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[list[Frame]] = []
+
+    async def watched(response: Flowing, scope: Scope, receive: Receive, send: Send) -> None:
+        async def seen(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                pieces.append(list(read(message["body"])))
+            await send(message)
+
+        await call(response, scope, receive, seen)
+
+    stream, call = Stream(anybody, streamed("select i, s from numbers where i < 950")), Flowing.__call__
+    monkeypatch.setattr(Flowing, "__call__", watched)
+    monkeypatch.setattr("dai.api.blocks.flowing.SENT_BYTES", 25_000)
+    numbers: list[int] = []
+    while len(numbers) < 10:
+        numbers += [each.number for each in flowing(anybody, stream, len(numbers)) if not each.end]
+    assert numbers == list(range(10))
+    assert max(sum(len(each.payload) for each in piece) for piece in pieces) < 30_000
+    *blocks, end = pieces[-1]
+    assert (blocks[-1].number, end.end, end.rows, end.number) == (9, True, 1, 10)
+
+
 def test_what_failed_is_told_behind_an_answer_that_flows(anybody: httpx.Client) -> None:
     stream, number = Stream(anybody, streamed(FAILS_LATE)), 0
     path = f"/sessions/{stream.session}/streams/out/blocks"

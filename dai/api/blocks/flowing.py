@@ -8,7 +8,7 @@ asks again for the block behind the last one that arrived.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +27,8 @@ from dai.streams.stream import Block
 
 GATHER_BYTES, GATHER_SECONDS = 1 << 17, 0.005
 """After the first blocks, blocks are sent together: so many bytes, or those that came in this time."""
+SENT_BYTES = 1 << 18
+"""Of blocks that leave in one piece: what is larger would be copied into memory that is new to the processor."""
 FLOWED_SECONDS = 60.0
 """After this time an answer ends. The reader sends a new request and is identified again."""
 
@@ -67,18 +69,19 @@ class Flowing(Response):
         with Changes(self._session, 1e9, self._mailbox) as changes:
             watching = asyncio.create_task(disconnected(receive, gone, changes))
             try:
-                number = await self._flow(send, changes, gone)
+                number, rest = await self._flow(send, changes, gone)
                 rows = int(self._mailbox.is_last(number - 1))
                 end = Frame(context_of(self._mailbox.static), self._session.id, number, rows, b"", end=True)
-                await send({"type": "http.response.body", "body": bytes(end)})
+                await send({"type": "http.response.body", "body": b"".join((rest, *end.parts()))})
             except DaiError as error:
                 # returning without the last chunk makes the server close the connection
                 self._access.error = error
             finally:
                 watching.cancel()
 
-    async def _flow(self, send: Send, changes: Changes, gone: asyncio.Event) -> int:
-        """Sends the blocks; the number behind them. What failed is told to whoever asks for that one."""
+    async def _flow(self, send: Send, changes: Changes, gone: asyncio.Event) -> tuple[int, bytes]:
+        """Sends the blocks; the number behind them, and the frames that leave with the end of the answer: the last ones
+        of the stream. What failed is told to whoever asks for that one."""
         wanted, mailbox, session = self._wanted, self._mailbox, self._session
         number, count, size = self._number, wanted.count, wanted.size
         blocks, more, begun = self._blocks, True, False
@@ -88,16 +91,32 @@ class Flowing(Response):
             if gone.is_set():
                 raise CancelledError("The client has gone.")
             if blocks:
-                frames = (self._service, session, mailbox, number, blocks, wanted.accept)
-                data = await framed_blocks(*frames, begun=begun)
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-                number, count, begun = number + len(blocks), count - len(blocks), True
-                size -= sum(map(len, blocks))
-                self._access.rows += sum(block.rows for block in blocks)
                 session.touch()
+                for together in _gathered(blocks):
+                    frames = (self._service, session, mailbox, number, together, wanted.accept)
+                    data = await framed_blocks(*frames, begun=begun)
+                    number, count, begun = number + len(together), count - len(together), True
+                    size -= sum(map(len, together))
+                    self._access.rows += sum(block.rows for block in together)
+                    if mailbox.is_last(number - 1):
+                        return number, data
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
                 bytes_there = mailbox.bytes_before(number) + min(size, GATHER_BYTES)
                 await changes.gather(GATHER_SECONDS, partial(mailbox.has, number, count, bytes_there))
             elif not await changes.wait(min(wanted.wait, until - loop.time())):
                 break
             blocks, more = mailbox.peek(number, count, size)
-        return number
+        return number, b""
+
+
+def _gathered(blocks: list[Block]) -> Iterator[list[Block]]:
+    """So many that they have SENT_BYTES at most, or one."""
+    together: list[Block] = []
+    size = 0
+    for block in blocks:
+        if together and size + len(block) > SENT_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(block)
+        size += len(block)
+    yield together
