@@ -138,9 +138,16 @@ class Descriptions:
             self._kept.pop(query.key, None)
 
     def describe(
-        self, connection: psycopg.Connection[Any], query: Query, *, transaction: bool = True, plan: bool = True
+        self,
+        connection: psycopg.Connection[Any],
+        query: Query,
+        *,
+        transaction: bool = True,
+        plan: bool = True,
+        begin: bool = False,
     ) -> Description:
-        """Asks the database; a round trip, and another one for types that were never met."""
+        """Asks the database; a round trip, and another one for types that were never met. ``transaction`` and ``begin``
+        are those of ``described``."""
         inner = query.bound.sql
         plan = plan and query.copyable
         answer = described(
@@ -151,6 +158,7 @@ class Descriptions:
             query.bound.original,
             plan=plan,
             transaction=transaction,
+            begin=begin,
         )
         shapes = self.shapes(connection, answer.columns, transaction=transaction)
         direct = uncasts(shapes, answer.columns, self._types)

@@ -31,7 +31,7 @@ from dai.drivers.postgresql.bulk import settings
 from dai.drivers.postgresql.errors import from_result, unavailable
 from dai.drivers.postgresql.read import CANCEL_SECONDS, Description, Descriptions, Projection, Query, Stale, begun
 from dai.drivers.postgresql.types import DAY, TEXT, Shape, finished, not_carried, out_of_range
-from dai.drivers.postgresql.wire import BEGIN_READ_ONLY, ROLLBACK, UNLOCK, Connection, Parameters, one_round_trip, tidy
+from dai.drivers.postgresql.wire import ROLLBACK, UNLOCK, Connection, Parameters, one_round_trip, tidy
 from dai.errors import DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -103,8 +103,7 @@ def copied(
     """
     interrupt = partial(connection.cancel_safe, timeout=CANCEL_SECONDS)
     with interruptible(cancellation, interrupt):
-        one_round_trip(connection, [(BEGIN_READ_ONLY, Parameters())], transaction=False)
-        description = descriptions.describe(connection, query, transaction=False, plan=False)
+        description = descriptions.describe(connection, query, transaction=False, plan=False, begin=True)
         description.rows = rows
         shapes = shapes_of(description)
         if shapes is None:

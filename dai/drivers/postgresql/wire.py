@@ -216,12 +216,14 @@ def described(
     *,
     plan: bool,
     transaction: bool = True,
+    begin: bool = False,
 ) -> Described:
     """Columns and parameter types of a query that is not run, and with ``plan`` what EXPLAIN (FORMAT JSON) says, in one
-    round trip. Raises what the database has against the query."""
+    round trip: in a transaction of its own, in the one under way, or (``begin``) in one that goes on. Raises what the
+    database has against the query."""
     pg = connection.pgconn
     pg.enter_pipeline_mode()
-    if transaction:
+    if transaction or begin:
         pg.send_query_params(BEGIN_READ_ONLY, None)
     pg.send_prepare(b"", sql, parameters.oids)
     pg.send_describe_prepared(b"")
@@ -233,8 +235,10 @@ def described(
         pg.pipeline_sync()
     results = drained(pg, 2 if transaction else 1)
     pg.exit_pipeline_mode()
-    if transaction:
-        results = results[1:]
+    if transaction or begin:
+        begun, *results = results
+        if begun.status == Status.FATAL_ERROR:
+            raise from_result(begun)
     columns: tuple[Wanted, ...] = ()
     oids: tuple[int, ...] = ()
     text: bytes | None = None
