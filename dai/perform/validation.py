@@ -123,7 +123,7 @@ def _check(node: etree._Element, shape: Any, namespace: str) -> None:
     if is_simple:
         if len(node) and shape is not Markup:
             raise error_at(node, f"{name_of(node)} holds an element: {name_of(node[0])}.", "text, no elements")
-        _check_value(node, f"the value of {name_of(node)}", node.text or "", shape)
+        _check_value(node, None, node.text or "", shape)
         return
     if not shape.text and any((each or "").strip(_SPACE) for each in (node.text, *(below.tail for below in node))):
         raise error_at(node, f"{name_of(node)} holds text of its own.", "elements, no text")
@@ -140,7 +140,7 @@ def _check(node: etree._Element, shape: Any, namespace: str) -> None:
 def _check_attributes(node: etree._Element, declared: Mapping[str, tuple[Any, bool]]) -> None:
     for name, value in node.attrib.items():
         if name in declared:
-            _check_value(node, f"the attribute {name!r} of {name_of(node)}", str(value), declared[str(name)][0])
+            _check_value(node, str(name), str(value), declared[str(name)][0])
         elif name not in _HINTS:
             known = list(declared)
             expected = f"the attributes {', '.join(known)}" if known else "no attributes"
@@ -151,24 +151,32 @@ def _check_attributes(node: etree._Element, declared: Mapping[str, tuple[Any, bo
             raise error_at(node, f"{name_of(node)} lacks the attribute {name!r}.", f"the attribute {name!r}")
 
 
-def _check_value(node: etree._Element, what: str, value: str, kind: Any) -> None:
+def _check_value(node: etree._Element, attribute: str | None, value: str, kind: Any) -> None:
+    """The value of the attribute, or of the element itself."""
     if isinstance(kind, _Name):
         if not value:
-            raise error_at(node, f"{what[0].upper()}{what[1:]} is empty.", "a name")
+            raise error_at(node, f"{_subject(node, attribute)} is empty.", "a name")
         if len(value) > MOST_NAME:
             raise error_at(
-                node, f"{what[0].upper()}{what[1:]} has {len(value):,} characters.", f"{MOST_NAME} characters at most"
+                node,
+                f"{_subject(node, attribute)} has {len(value):,} characters.",
+                f"{MOST_NAME} characters at most",
             )
     elif isinstance(kind, tuple):
         if value not in kind:
             words = ", ".join(map(repr, kind))
             raise error_at(
-                node, f"{what[0].upper()}{what[1:]} is {_cut(value)}.", f"one of {words}", nearest(value, list(kind))
+                node, f"{_subject(node, attribute)} is {_cut(value)}.", f"one of {words}", nearest(value, list(kind))
             )
     elif kind in _TYPES:
         fits, expected = _TYPES[kind]
         if not fits(value.strip(_SPACE)):
-            raise error_at(node, f"{what[0].upper()}{what[1:]} is {_cut(value)}.", expected)
+            raise error_at(node, f"{_subject(node, attribute)} is {_cut(value)}.", expected)
+
+
+def _subject(node: etree._Element, attribute: str | None) -> str:
+    name = name_of(node)
+    return f"The value of {name}" if attribute is None else f"The attribute {attribute!r} of {name}"
 
 
 def _cut(value: str) -> str:
@@ -184,4 +192,4 @@ def line_of(node: etree._Element) -> int:
 
 
 def name_of(node: etree._Element) -> str:
-    return etree.QName(node).localname
+    return str(node.tag).rpartition("}")[2]

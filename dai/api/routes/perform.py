@@ -76,6 +76,7 @@ from dai.security.identity import Caller
 from dai.service.limits import document_limits
 from dai.service.resources import Resource
 from dai.service.sessions import Session
+from dai.service.store import Job
 from dai.streams.cancellation import Cancellation
 
 
@@ -192,15 +193,15 @@ async def post_perform(
     pull = options.pull
     if pull is not None:
         _check_pulled(options, perform)
-    job = pull is not None or asynchronous(request, options) or bool(perform.activities and not perform.end_points)
-    awaited = not job and _awaited(options, perform, output)
+    job = asynchronous(request, options) or bool(perform.activities and not perform.end_points)
+    awaited = not (job or pull is not None) and _awaited(options, perform, output)
     session = session_of(service, access, options, target, perform)
-    if job:
-        accepted = await job_of(request, options, target, "perform", data, perform, session, blocksize)
-        if pull is None:
-            return accepted
-        said = {"location": accepted.headers["location"], SESSION: session.id}
+    if pull is not None:
+        submitted = await _submitted(request, options, target, "perform", data, perform, session, blocksize)
+        said = {"location": f"/jobs/{submitted.id}", SESSION: session.id}
         return await pulled_at_once(request, session, session.find_output(pull), said)
+    if job:
+        return await job_of(request, options, target, "perform", data, perform, session, blocksize)
     environment = Environment(
         target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
     )
@@ -328,11 +329,32 @@ async def job_of(
     session: Session,
     blocksize: int | None,
 ) -> Response:
+    job = await _submitted(request, options, resource, kind, body, perform, session, blocksize)
+    headers = {"Location": f"/jobs/{job.id}"}
+    if "respond-async" in preferences(request):
+        headers["Preference-Applied"] = "respond-async"
+    accept = listed(request, "accept")
+    offers = [JSON, DOCUMENT] if kind == "query" else [DOCUMENT, JSON]
+    if (best(accept, offers) or offers[0]) == JSON:
+        return JSONAnswer(described(job), 202, headers)
+    return answer(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
+
+
+async def _submitted(
+    request: Request,
+    options: Options,
+    resource: Resource,
+    kind: str,
+    body: bytes,
+    perform: Perform,
+    session: Session,
+    blocksize: int | None,
+) -> Job:
     service: Service = request.app.state.service
     access: Access = request.state.access
     pending = options.phase == "PENDING"
 
-    def submit() -> Any:
+    def submit() -> Job:
         return service.jobs.submit(
             *(resource.name, kind, body, perform, session),
             blocksize=blocksize,
@@ -343,13 +365,6 @@ async def job_of(
             label=options.label,
         )
 
-    job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
+    job: Job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
     access.job = job.id
-    headers = {"Location": f"/jobs/{job.id}"}
-    if "respond-async" in preferences(request):
-        headers["Preference-Applied"] = "respond-async"
-    accept = listed(request, "accept")
-    offers = [JSON, DOCUMENT] if kind == "query" else [DOCUMENT, JSON]
-    if (best(accept, offers) or offers[0]) == JSON:
-        return JSONAnswer(described(job), 202, headers)
-    return answer(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
+    return job
