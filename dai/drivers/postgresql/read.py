@@ -146,8 +146,8 @@ class Descriptions:
         plan: bool = True,
         begin: bool = False,
     ) -> Description:
-        """Asks the database; a round trip, and another one for types that were never met. ``transaction`` and ``begin``
-        are those of ``described``."""
+        """Asks the database; a round trip, and another one for types that were never met. What is kept is used again
+        where the database says the same. ``transaction`` and ``begin`` are those of ``described``."""
         inner = query.bound.sql
         plan = plan and query.copyable
         answer = described(
@@ -160,6 +160,11 @@ class Descriptions:
             transaction=transaction,
             begin=begin,
         )
+        with self._lock:
+            kept = self._kept.get(query.key)
+        if kept is not None and kept.columns == answer.columns and not (plan or answer.parameter_oids):
+            kept.until = time.monotonic() + KEPT_SECONDS
+            return kept
         shapes = self.shapes(connection, answer.columns, transaction=transaction)
         direct = uncasts(shapes, answer.columns, self._types)
         if not query.copyable:  # SHOW, EXPLAIN and FETCH cannot stand in a subquery

@@ -163,6 +163,19 @@ def test_a_changed_table_is_described_again(driver: PostgreSQL, path: str) -> No
         table(driver, "SELECT * FROM changing")
 
 
+def test_a_query_of_many_rows_that_comes_again_has_the_same_schema(driver: PostgreSQL) -> None:
+    """Formats keep what they have made of it."""
+    sql = "SELECT n, n::text AS t FROM generate_series(1, 20000) AS n"
+
+    def schema() -> pa.Schema:
+        with driver.query(sql, cancellation=Cancellation()) as stream:
+            assert sum(batch.num_rows for batch in stream) == 20_000
+            return stream.schema
+
+    schema()
+    assert schema() is schema()
+
+
 def test_a_wrong_estimate_costs_no_rows(driver: PostgreSQL) -> None:
     execute(
         driver,
