@@ -54,6 +54,21 @@ def test_a_cancellation_ends_the_wait_whoever_holds_the_lock(pool, holding):
         condition.notify_all()
 
 
+def test_a_wait_ends_though_its_time_is_over_when_it_begins():
+    """However short, and however busy the machine is."""
+    condition, waits = Condition(), 60_000
+
+    def wait() -> None:
+        for _ in range(waits):
+            with condition:
+                condition.wait(seconds=1e-7)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(120)
+    assert not thread.is_alive()
+
+
 def test_what_is_ready_does_not_wait_and_what_was_cancelled_does_not_begin_to():
     condition, cancellation = Condition(), Cancellation()
     cancellation.cancel()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from types import TracebackType
 
 from dai.streams.cancellation import Cancellation
@@ -22,7 +21,7 @@ class Condition:
 
     def __init__(self, lock: threading.Lock | None = None) -> None:
         self._lock = lock or threading.Lock()
-        self._waiters: set[SimpleQueue[None]] = set()
+        self._waiters: set[threading.Lock] = set()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -32,18 +31,21 @@ class Condition:
 
     def notify_all(self) -> None:
         for waiter in self._waiters:
-            waiter.put(None)
+            _wake(waiter)
 
     def wait(self, cancellation: Cancellation | None = None, seconds: float | None = None) -> None:
         """Until somebody notifies, the cancellation fires or the time is over: what is wanted may be there or not. The
         lock is free meanwhile. Raises the cause where it was cancelled before."""
-        waiter: SimpleQueue[None] = SimpleQueue()  # the cheapest thing that any thread can wake another one by
+        # The cheapest thing that any thread can wake another one by. A SimpleQueue may wait for ever for a time that
+        # passes while its get begins (Python 3.11: what is left is below 0 then, which means no limit to a lock).
+        waiter = threading.Lock()
+        waiter.acquire()
         self._waiters.add(waiter)
         self._lock.release()
         try:
-            cancelled = nullcontext() if cancellation is None else cancellation.on_cancel(partial(waiter.put, None))
-            with cancelled, suppress(Empty):
-                waiter.get(timeout=seconds)
+            cancelled = nullcontext() if cancellation is None else cancellation.on_cancel(partial(_wake, waiter))
+            with cancelled:
+                waiter.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
         finally:
             self._lock.acquire()
             self._waiters.discard(waiter)
@@ -62,3 +64,8 @@ class Condition:
                 return False
             self.wait(cancellation, left)
         return True
+
+
+def _wake(waiter: threading.Lock) -> None:
+    with suppress(RuntimeError):  # somebody else was faster
+        waiter.release()
