@@ -79,6 +79,22 @@ def test_a_result_in_every_form(client: httpx.Client) -> None:
     assert client.get(f"{job}/outputs/nothing").status_code == 404
 
 
+def test_a_format_that_a_result_cannot_have_is_named(client: httpx.Client) -> None:
+    document = (
+        '<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">'
+        '<sqlQueryStatement name="q"><expression>select 1 as one</expression><webRowSetStream name="rows"/>'
+        '</sqlQueryStatement><gzipCompression name="z"><input from="rows"/><compressedOutput name="zipped"/>'
+        "</gzipCompression></gridDataServicePerform>"
+    )
+    headers = {"Content-Type": "application/xml", "Accept": "application/json", "Prefer": "respond-async"}
+    job = client.post("/resources/book/perform", content=document, headers=headers).headers["location"]
+    assert ended(client, job)["phase"] == "COMPLETED"
+    for address, named in (("zipped?format=csv", "csv"), ("zipped", "image/png")):
+        answer = client.get(f"{job}/outputs/{address}", headers={"Accept": "image/png"})
+        assert answer.status_code == 406
+        assert answer.json()["detail"] == f"The format '{named}' is not possible here."
+
+
 @pytest.mark.parametrize("form", ["csv", "arrow"])
 def test_a_download_is_resumed_by_ranges(client: httpx.Client, form: str) -> None:
     job = submit(client, ALL)

@@ -94,5 +94,5 @@ def names_a_format(accept: str | None) -> bool:
 def not_acceptable(accept: str | None, offers: Sequence[str]) -> NotAcceptableError:
     """Names what could be had instead."""
     return NotAcceptableError(
-        f"Accept: {accept!r} is not possible here.", hint=f"Possible: {', '.join(dict.fromkeys(offers))}."
+        f"The format {accept!r} is not possible here.", hint=f"Possible: {', '.join(dict.fromkeys(offers))}."
     )

@@ -188,12 +188,13 @@ async def post_perform(
     named = perform.session.id if perform.session is not None else None
     if named is not None and (worker := service.home_of(named, target.name)) is not None:
         return Moved(request, worker, data)
-    output, form = _chosen(options, accept, perform)
+    queued = asynchronous(request, options)
+    output, form = _chosen(options, None if queued else accept, perform)  # of a job, Accept is about the job itself
     access.stages["validate"] = time.perf_counter() - began
     pull = options.pull
     if pull is not None:
         _check_pulled(options, perform)
-    job = asynchronous(request, options) or bool(perform.activities and not perform.end_points)
+    job = queued or bool(perform.activities and not perform.end_points)
     awaited = not (job or pull is not None) and _awaited(options, perform, output)
     session = session_of(service, access, options, target, perform)
     if pull is not None:
