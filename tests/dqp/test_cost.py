@@ -57,6 +57,10 @@ def rows(sql: str) -> float:
         ("id = 5000", 1),  # beyond the highest: at least one row is always expected
         ("customer = 7", 9),
         ("customer in (1, 2, 3)", 27),
+        ("day between '2020-02-01' and date '2020-03-01'", 1000 * 29 / 365),  # a text that is compared is a date
+        ("day >= '2020-11-30 12:00'", 1000 * 30.5 / 365),
+        ("day = '2021-06-01'", 1),
+        ("customer >= '51'", 1000 * 49 / 99 * 0.9),
         ("customer in (1, 2, 3000)", 18),
         ("customer is null", 100),
         ("customer is not null", 900),

@@ -7,8 +7,10 @@ independent, and of two joined columns the one with more distinct values has all
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +48,7 @@ def selectivity(predicates: list[exp.Expression], estimate: Estimate) -> tuple[f
             ranges.setdefault(bound[0], []).extend(bound[1])
             continue
         part *= _holds(each, estimate)
-        fixed = _fixed(each)
+        fixed = _fixed(each, estimate)
         if fixed is not None:
             name, count, places = fixed
             known = estimate.columns.get(name)
@@ -98,13 +100,13 @@ _UPPER = (exp.LT, exp.LTE)
 def _bounds(node: exp.Expression, estimate: Estimate) -> tuple[str, list[tuple[bool, float]]] | None:
     """The column of a range predicate and its ends: (whether it is the lower end, the value as a number)."""
     if isinstance(node, (*_LOWER, *_UPPER)):
-        name, end, lower = _column(node.this), number(value(node.expression)), isinstance(node, _LOWER)
+        name, end, lower = _column(node.this), node.expression, isinstance(node, _LOWER)
         if name is None:
-            name, end, lower = _column(node.expression), number(value(node.this)), not lower
+            name, end, lower = _column(node.expression), node.this, not lower
         ends = [(lower, end)]
     elif isinstance(node, exp.Between):
         name = _column(node.this)
-        ends = [(True, number(value(node.args["low"]))), (False, number(value(node.args["high"])))]
+        ends = [(True, node.args["low"]), (False, node.args["high"])]
     else:
         return None
     if name is None:
@@ -112,24 +114,39 @@ def _bounds(node: exp.Expression, estimate: Estimate) -> tuple[str, list[tuple[b
     known = estimate.columns.get(name)
     if known is None or known.low is None or known.high is None:
         return None
-    places = [(lower, end) for lower, end in ends if end is not None]
+    places = [(lower, place) for lower, end in ends if (place := _place(end, known)) is not None]
     return (name, places) if len(places) == len(ends) else None
 
 
-def _fixed(node: exp.Expression) -> tuple[str, float, list[float]] | None:
+def _place(node: Any, column: ColumnStatistics) -> float | None:
+    """A literal as a number, to compare with the ends of a column. A text that is compared with a column of numbers or
+    times is one of them."""
+    constant = value(node)
+    if not isinstance(constant, str):
+        return number(constant)
+    if column.low is None:
+        return None
+    for read in (float, datetime.datetime.fromisoformat):
+        with suppress(ValueError):
+            return number(read(constant))
+    return None
+
+
+def _fixed(node: exp.Expression, estimate: Estimate) -> tuple[str, float, list[float]] | None:
     """The column that a predicate limits to a few values, their number, and the values as numbers."""
     if isinstance(node, exp.EQ):
-        name, other = _column(node.this), value(node.expression)
+        name, other = _column(node.this), node.expression
         if name is None:
-            name, other = _column(node.expression), value(node.this)
-        if name is None or other is None:
+            name, other = _column(node.expression), node.this
+        if name is None or value(other) is None:
             return None
-        place = number(other)
+        place = _place(other, estimate.columns.get(name, UNKNOWN))
         return name, 1.0, [] if place is None else [place]
     if isinstance(node, exp.In) and node.expressions:
         name = _column(node.this)
-        places = [number(value(each)) for each in node.expressions]
         if name is not None:
+            column = estimate.columns.get(name, UNKNOWN)
+            places = [_place(each, column) for each in node.expressions]
             known = [each for each in places if each is not None]
             return name, float(len(places)), known if len(known) == len(places) else []
     return None
@@ -188,7 +205,7 @@ def _equal(node: exp.Expression, estimate: Estimate) -> float:
 
 
 def _inside(constant: exp.Expression, one: ColumnStatistics) -> bool:
-    place = number(value(constant))
+    place = _place(constant, one)
     if place is None or one.low is None or one.high is None:
         return True
     return one.low <= place <= one.high
