@@ -178,6 +178,21 @@ def test_what_is_equal_only_without_joins_in_the_source(rows: float, once: bool)
     assert any("computed once, here" in each for each in context.remarks) is once
 
 
+@pytest.mark.parametrize(("shops", "read"), [("where s.name = 7", True), ("where true", False)])
+def test_tables_are_read_where_keys_of_others_leave_little_of_them(shops: str, read: bool) -> None:
+    """Only the whole plan shows it: few rows have another warehouse, and of those no key leaves less."""
+    sales = _sales("pg", "sales", 3 * ROWS, ())
+    wide, number, warehouse = sales.columns
+    columns = (replace(wide, width=100.0), number, replace(warehouse, distinct=1.0, high=1))
+    shop = replace(_sales("maria", "shops", 30_000.0, ()), keys=(("item",),))
+    items = (replace(shop.columns[0], distinct=30_000.0), replace(shop.columns[1], name="name", distinct=1_000.0))
+    over = Catalog.of([replace(sales, columns=columns), replace(shop, columns=items)], dialects=DIALECTS)
+    sql = f"""select count(*) from pg.sales a join maria.shops s on a.item = s.item {shops} and exists
+        (select 1 from pg.sales b where a.number = b.number and a.warehouse <> b.warehouse)"""
+    tree = optimise(bind(sql, over).tree, Context(over, Estimator(), Names()))
+    assert any(isinstance(each, Join) and each.kind == "semi" for each in walk(tree)) is read
+
+
 FILTERED = ", ".join(
     f"sum(l_discount) filter (where l_quantity between {low} and {low + 9}) as s{low}, "
     f"count(l_tax) filter (where l_quantity between {low} and {low + 9}) as c{low}"

@@ -58,7 +58,7 @@ def push_subtrees(tree: Operator, context: Context) -> Operator:
     if context.options.pushdown != "cost":
         return pushed
     left, _, _ = reductions(list(walk_deep(pushed)), context.estimator)
-    return in_order(_weighed(pushed, left, context), tree.columns)
+    return in_order(_weighed(pushed, left, lambda each: each, context), tree.columns)
 
 
 def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
@@ -72,27 +72,40 @@ def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
     return _apart(tree, needed, _pushed, context)
 
 
-def _weighed(tree: Operator, left: Mapping[Remote, float], context: Context) -> Operator:
+def _weighed(
+    tree: Operator, left: Mapping[Remote, float], around: Callable[[Operator], Operator], context: Context
+) -> Operator:
     """The tree with statements in parts where that takes less time. ``left``: the part of a statement's rows that keys
-    of others leave."""
+    of others leave. ``around``: the whole plan with another tree in place of this one."""
     if isinstance(tree, Remote):
         part = left[tree]
 
         best = _best(tree, tree.tree, frozenset(tree.columns), lambda each: _elapsed(each, part, context), context)
-        return _or_read(tree, best, part, context)
+        return _or_read(tree, best, part, around, context)
 
     def change(node: exp.Expression) -> exp.Expression | None:
         if not isinstance(node, Nested):
             return None
-        arguments = {**node.args, "plan": _weighed(node.plan, left, context)}
+        arguments = {**node.args, "plan": _weighed(node.plan, left, lambda each: each, context)}
         if node.args.get("this") is not None:
             arguments["this"] = rebuilt(node.this, change)
         return Nested(**arguments)
 
-    tree = tree.with_inputs(*(in_order(_weighed(each, left, context), each.columns) for each in tree.inputs))
+    for at, input in enumerate(tree.inputs):
+
+        def within(each: Operator, tree: Operator = tree, at: int = at) -> Operator:
+            return around(_with_input(tree, at, each))
+
+        tree = _with_input(tree, at, _weighed(input, left, within, context))
     if tree.subqueries:
         tree = tree.with_expressions(lambda each: rebuilt(each, change))
     return tree
+
+
+def _with_input(tree: Operator, at: int, input: Operator) -> Operator:
+    inputs = list(tree.inputs)
+    inputs[at] = in_order(input, inputs[at].columns)
+    return tree.with_inputs(*inputs)
 
 
 def _best(
@@ -124,9 +137,11 @@ def _best(
     return apart
 
 
-def _or_read(whole: Remote, best: Operator, left: float, context: Context) -> Operator:
+def _or_read(
+    whole: Remote, best: Operator, left: float, around: Callable[[Operator], Operator], context: Context
+) -> Operator:
     """``best``, or all joins here over the tables alone: keys of several reduce what is read then, which no step on the
-    way to it shows."""
+    way to it shows, and only the whole plan has them all."""
     before = _elapsed(best, left, context)
     if before < LONG or not any(isinstance(each, Join) for each in walk(whole.tree)):
         return best
@@ -134,11 +149,11 @@ def _or_read(whole: Remote, best: Operator, left: float, context: Context) -> Op
     alone = replace(context, options=replace(context.options, pushdown="none"))
     read = _pushed(whole.tree, frozenset(whole.columns), alone)
     context.learn(read)
-    after = _elapsed(read, left, context, TOGETHER)
-    if after > BETTER * before:
+    there, here = (_elapsed(around(each), 1.0, context, TOGETHER) for each in (best, read))
+    if there - here < (1 - BETTER) * before:
         del context.remarks[remarks:]
         return best
-    context.remark(f"{whole.source}: about {before:.2g} s with joins there, {after:.2g} s with its tables read")
+    context.remark(f"{whole.source}: about {there:.2g} s with joins there, {here:.2g} s with its tables read")
     return read
 
 
