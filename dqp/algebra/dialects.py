@@ -61,6 +61,9 @@ class DialectProperties:
     list or a tree."""
     SINGLE_THREADED: ClassVar[bool] = False
     """Whether the database runs a statement in one thread."""
+    ANY_INDEX: ClassVar[bool] = False
+    """Whether the database joins by an index where there is one, however many rows that finds for each value, and gets
+    each of them from another place."""
     MERGED_TYPES: ClassVar[tuple[str, ...]] = ()
     """Prefixes of DuckDB type names: of these types the database may hold several values that become one value here."""
     LOOSE: ClassVar[bool] = False

@@ -7,7 +7,7 @@ table (docs/decisions/0015).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -51,6 +51,14 @@ class Members(exp.Expression, exp.Predicate):
     def key_table(self) -> KeyTable:
         table: KeyTable = self.args["table"]
         return table
+
+
+def in_list(name: str, keys: Iterable[exp.Expression], part: float | None) -> exp.In:
+    """The condition that the column is one of the literals; ``part`` as in ``in_numbers``, None if unknown."""
+    listed = exp.In(this=column(name), expressions=[*keys])
+    if part is not None:
+        listed.meta[SELECTIVITY] = part
+    return listed
 
 
 def in_numbers(name: str, numbers: Sequence[int], part: float) -> Keys:

@@ -105,6 +105,13 @@ def test_an_estimate_of_a_subquery_for_each_row() -> None:
     assert Work(Estimator(), "duckdb").tree(whole.tree) < 1
 
 
+def test_sqlite_joins_by_an_index_that_finds_many_rows() -> None:
+    """Ten rows of an item for each row, where hash tables of all rows would take 0.5 s."""
+    whole = planned("select a.item from {s}.sales a join {s}.sales b on a.item = b.item", "lite", pushdown="all")
+    assert isinstance(whole, Remote)
+    assert 2.5 < Work(Estimator(), "sqlite").tree(whole.tree) < 5
+
+
 def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
     one, again = (remote(numbers("pg", 1e6), each) for each in ("l", "r"))
     other = remote(replace(numbers("pg", 1e6), name="others"), "o")

@@ -132,13 +132,13 @@ def lab(
             yield lab
 
 
-def members_of(lab: Lab, dialect: str, names: list[str], wanted: pa.Table) -> set[int]:
+def members_of(lab: Lab, dialect: str, names: list[str], wanted: pa.Table, part: float = 0.1) -> set[int]:
     """Ids of the odd rows whose columns ``names`` are a row of ``wanted``, by a statement of the source."""
     source = lab.coordinator.catalog.sources[dialect]
     table = lab.coordinator.catalog.table(dialect, "odd")
     items = tuple((each, each) for each in ("id", *dict.fromkeys(names)))
     keys = KeyTable("dqp_keys", wanted.rename_columns([f"k{at}" for at in range(1, len(names) + 1)]))
-    statement = dialects.statement(Filter(Scan(table, items), in_table(names, keys, 0.1).copy()), source.dialect)
+    statement = dialects.statement(Filter(Scan(table, items), in_table(names, keys, part).copy()), source.dialect)
     assert statement.tables == (keys,)
     assert source.takes_tables()
     tables = {each.name: each.data for each in statement.tables}
@@ -170,6 +170,7 @@ def test_members_are_duckdbs(lab: Lab, dialect: str, names: list[str]) -> None:
     assert expected
     try:
         assert members_of(lab, dialect, names, wanted) == expected
+        assert members_of(lab, dialect, names, wanted, 0.9) == expected
     except dialects.NotPushed:
         # SQLite keeps decimals as floating numbers, and its moments are texts of several forms.
         assert dialect == "sqlite"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import takewhile
 from typing import Protocol
 
 from sqlglot import exp
@@ -69,7 +70,7 @@ class Work:
         """``kept``: the part of the rows of statements that keys from elsewhere leave; ``star``: of a statement that
         ``is_star``."""
         self._of, self._dialect, self._price = estimator.of, dialect, costs(dialect)
-        self._kept = kept or {}
+        self._kept, self._any_index = kept or {}, properties(dialect).ANY_INDEX
         self._probe = (star and self._price.probe) or self._price.work
 
     def tree(self, tree: Operator) -> float:
@@ -85,14 +86,29 @@ class Work:
         """Seconds of a join with its inputs, of which a table with an index is read only where the other has rows."""
         rows, pairs = self._rows(node) * self._price.work, list(equal(node))
         residual = len(pairs) < len(conjuncts(node.condition))
-        ways = [below + self.node(node)]
+        ways = []
         if self._price.index and node.kind != "full":
-            if node.kind != "right" and indexed(node.right, {other for _, other in pairs}):
-                ways.append(self.tree(node.left) + self._rows(node.left) * self._price.index + rows)
+            by = indexed(node.right, {other for _, other in pairs})
+            if node.kind != "right" and by:
+                ways.append(self.tree(node.left) + self._lookups(node.left, node.right, by) + rows)
             lookups = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
             if lookups is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
-                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + lookups + rows)
+                by = indexed(node.left, {one for one, _ in pairs})
+                ways.append(self.tree(node.right) + self._lookups(node.right, node.left, by) + lookups + rows)
+        if not ways or not self._any_index:
+            ways.append(below + self.node(node))
         return min(ways)
+
+    def _lookups(self, rows: Operator, table: Operator, by: Set[str]) -> float:
+        """Seconds until an index on these columns of the table has found all partners of the rows. What else makes a
+        row one is asked of each row that the index finds, which another index may be better for."""
+        found = self._rows(rows)
+        if by and self._any_index:
+            while isinstance(table, Filter):
+                table = table.input
+            every = self._of(table)
+            found *= max(1.0, every.rows / every.distinct(by))
+        return found * self._price.index
 
     def _found(self, tree: Operator, names: Set[str], rows: float) -> float | None:
         """Seconds of the joins in the tree, for so many rows that an index finds by values of these columns; None where
@@ -232,17 +248,20 @@ def _stored(tree: Operator) -> bool:
     return isinstance(tree, Scan | Join)
 
 
-def indexed(tree: Operator, names: Set[str]) -> bool:
-    """Whether the rows of one table with certain values in these columns are found by an index."""
-    wanted = names
+def indexed(tree: Operator, names: Set[str]) -> frozenset[str]:
+    """Those of these columns by whose values an index finds rows of one table; none if there is no such index."""
+    above = {each: each for each in names}
     while isinstance(tree, Filter | Project):
         if isinstance(tree, Project):
-            wanted = {each.name for name, each in tree.items if name in wanted and isinstance(each, exp.Column)}
+            above = {
+                each.name: above[name] for name, each in tree.items if name in above and isinstance(each, exp.Column)
+            }
         tree = tree.input
     if not isinstance(tree, Scan):
-        return False
-    columns = {name for identifier, name in tree.items if identifier in wanted}
-    return any(key and key[0] in columns for key in (*tree.table.keys, *tree.table.indexes))
+        return frozenset()
+    columns = {name: above[identifier] for identifier, name in tree.items if identifier in above}
+    beginnings = [[*takewhile(columns.__contains__, key)] for key in (*tree.table.keys, *tree.table.indexes)]
+    return frozenset(columns[each] for each in max(beginnings, key=len, default=()))
 
 
 class ComputedOnce(Protocol):

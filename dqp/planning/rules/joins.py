@@ -330,7 +330,7 @@ class _Order:
             for name, owner in each.owners.items()
             if owner == relation
         }
-        return indexed(self.leaves[relation.bit_length() - 1], names)
+        return bool(indexed(self.leaves[relation.bit_length() - 1], names))
 
     def _reduced(self, one: tuple[_Sent, ...], other: tuple[_Sent, ...]) -> tuple[float, tuple[_Sent, ...]]:
         """Seconds that are saved when the small sets on one side of a join reduce the large ones on the other, and the

@@ -324,7 +324,7 @@ def _looked_up(tree: Operator, name: str) -> bool:
     below: tuple[Operator, str] | None = tree, name
     while below is not None and not isinstance(below[0], Scan):
         below = _below(*below)
-    return below is not None and indexed(below[0], {below[1]})
+    return below is not None and bool(indexed(below[0], {below[1]}))
 
 
 def _reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str]]:

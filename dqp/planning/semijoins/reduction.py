@@ -17,7 +17,7 @@ from sqlglot import exp
 from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, literal, number
 from dqp.algebra.dialects import MOST_LISTED
-from dqp.algebra.keys import in_numbers
+from dqp.algebra.keys import in_list, in_numbers
 from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
@@ -87,8 +87,9 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
     statistics = probe.columns.get(name)
     distinct = statistics.distinct if statistics is not None else None
     listed = count <= MOST_LISTED and (distinct is None or count <= LARGEST_PART * distinct)
+    part = None if distinct is None else min(1.0, count / max(1.0, distinct))
     if type == "VARCHAR":
-        return [_list(values, name)] if listed else []
+        return [in_list(name, map(literal, sorted(values.to_pylist())), part)] if listed else []
     extremes = ends(values)
     if extremes is None:
         return []
@@ -102,10 +103,10 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
     if pa.types.is_integer(values.type) and high - low + 1 == count:
         return span
     if listed:
-        return [_list(values, name)]
+        return [in_list(name, map(literal, sorted(values.to_pylist())), part)]
     if _many(values, type, distinct, probe, context.dialect(remote.source)):
-        assert distinct is not None
-        return [in_numbers(name, sorted(values.to_pylist()), count / distinct)]
+        assert part is not None
+        return [in_numbers(name, sorted(values.to_pylist()), part)]
     first, last = number(low), number(high)
     if first is None or last is None or statistics is None or statistics.low is None or statistics.high is None:
         return span
@@ -122,7 +123,3 @@ def _many(values: pa.Array, type: str, distinct: float | None, probe: Estimate, 
         return False
     of = costs(dialect)
     return (1 - count / distinct) * probe.rows * (of.row + of.byte * probe.width) > NUMBER * count
-
-
-def _list(values: pa.Array, name: str) -> exp.Expression:
-    return exp.In(this=column(name), expressions=[literal(each) for each in sorted(values.to_pylist())])

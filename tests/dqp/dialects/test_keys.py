@@ -1,13 +1,17 @@
 """Long lists of whole numbers, in every dialect."""
 
+import sqlite3
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 import dqp
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
-from dqp.algebra.keys import in_numbers
+from dqp.algebra.constants import literal
+from dqp.algebra.keys import KeyTable, in_list, in_numbers, in_table
 from dqp.algebra.operators import Filter, Scan
 from dqp.sql import dialects
 
@@ -16,8 +20,9 @@ TYPES = {"smallint": 2, "integer": -3, "bigint": 10**12}
 WANTED = (0, 3, 4, 99, 1_000)
 
 
+@pytest.mark.parametrize("part", [0.1, 0.9])
 @pytest.mark.parametrize("dialect", ["postgresql", "mariadb", "sqlite", "duckdb"])
-def test_keys(dialect: str, postgres_module_url: str, mariadb_module_url: str, tmp_path: Path) -> None:
+def test_keys(dialect: str, part: float, postgres_module_url: str, mariadb_module_url: str, tmp_path: Path) -> None:
     url = {
         "postgresql": postgres_module_url,
         "mariadb": mariadb_module_url,
@@ -35,7 +40,46 @@ def test_keys(dialect: str, postgres_module_url: str, mariadb_module_url: str, t
         table = lab.coordinator.catalog.table("there", "numbers")
         source = lab.coordinator.catalog.sources["there"]
         for name, factor in TYPES.items():
-            keys = in_numbers("k", sorted(at * factor for at in WANTED), 0.1)
+            keys = in_numbers("k", sorted(at * factor for at in WANTED), part)
             statement = dialects.statement(Filter(Scan(table, (("k", name[0]),)), keys.copy()), source.dialect)
             actual = source.query(statement.sql, cancellation=Cancellation()).table()
             assert sorted(actual.column(0).to_pylist()) == sorted(at * factor for at in WANTED if at < 100)
+
+
+@pytest.mark.parametrize(
+    ("column", "part", "way"),
+    [("k", 0.1, "SEARCH"), ("k", 0.2, "SCAN"), ("i", 0.2, "SEARCH"), ("t", 0.1, "SEARCH"), ("t", 0.2, "SCAN")],
+)
+@pytest.mark.parametrize("form", ["list", "numbers", "table"])
+def test_sqlite_reads_a_table_of_which_keys_keep_much(
+    form: str, column: str, part: float, way: str, tmp_path: Path
+) -> None:
+    """Each key of an index that is not unique finds many rows, which SQLite does not know without ANALYZE."""
+    with sqlite3.connect(tmp_path / "x.sqlite") as database:
+        database.execute("CREATE TABLE n (i INTEGER PRIMARY KEY, k INTEGER, t TEXT, more TEXT)")
+        for name in "kt":
+            database.execute(f"CREATE INDEX by_{name} ON n ({name})")
+        database.executemany("INSERT INTO n VALUES (?, ?, ?, '')", [(at, at % 9, f"{at % 9}") for at in range(90)])
+        database.commit()
+        with dqp.connect({"sources": {"there": f"sqlite:///{tmp_path / 'x.sqlite'}"}}) as lab:
+            table = lab.coordinator.catalog.table("there", "n")
+            source = lab.coordinator.catalog.sources["there"]
+            texts = column == "t"
+            if form == "numbers" and texts:
+                return
+            if form == "list":
+                keys: exp.Expression = in_list("c", map(literal, "35" if texts else (3, 5)), part)
+            elif form == "numbers":
+                keys = in_numbers("c", (3, 5), part)
+            else:
+                database.execute("CREATE TEMP TABLE k1s (k1)")
+                values = pa.table({"k1": pa.array([*"35"] if texts else [3, 5])})
+                keys = in_table(["c"], KeyTable("k1s", values), part)
+            items = (("c", column), ("m", "more"))
+            sql = dialects.statement(Filter(Scan(table, items), keys), source.dialect).sql
+            plan = [row[-1] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}")]
+            assert any(each.startswith((f"{way} t1", f"{way} n")) for each in plan), (sql, plan)
+            if form != "table":
+                answer = source.query(sql, cancellation=Cancellation()).table().column(0).to_pylist()
+                assert sorted(map(str, answer)) == (["3", "5"] if column == "i" else ["3"] * 10 + ["5"] * 10)
+    database.close()
