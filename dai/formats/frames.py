@@ -134,7 +134,7 @@ def framed(
 
 
 def read(data: bytes | memoryview) -> Iterator[Frame]:
-    """The frames of a body, each checked; payloads are slices. Raises DataError, TruncatedError."""
+    """The frames of a body, each checked. Raises DataError, TruncatedError."""
     view = memoryview(data).cast("B")
     at = 0
     while at < view.nbytes:
@@ -148,13 +148,14 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         at = begin + length + size
         if at > view.nbytes:
             raise TruncatedError(f"The body ends in the middle of block {number}.")
-        session, payload = view[begin : begin + length], view[begin + length : at]
+        # copied once, for the checksum and for whoever decodes it
+        session, payload = bytes(view[begin : begin + length]), bytes(view[begin + length : at])
         if _CHECK.unpack_from(view, begin - _CHECK.size)[0] != _checksum(head, session, payload):
             raise DataError(f"Block {number} was damaged on its way: its checksum does not match.")
         if kind > _END or static > size or (static and kind) or (kind >= _LOST and size):
             raise DataError(f"The head of block {number} contradicts itself.")
         try:
-            name = bytes(session).decode()
+            name = session.decode()
         except UnicodeDecodeError as error:
             raise DataError(f"Block {number} has no readable session.") from error
         yield Frame(context.hex(), name, number, rows, payload, static, kind == 1, kind == _LOST, kind == _END)
