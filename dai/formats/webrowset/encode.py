@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dai.errors import DataError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import row_texts, text_blocks
+from dai.formats.blocks import OfSchema, row_texts, text_blocks
 from dai.formats.webrowset.rows import BETWEEN, CLOSE, FORBIDDEN, OPEN, row_text
 from dai.formats.webrowset.types import VARCHAR, Column, canonical_schema, described, restored_schema
 from dai.streams.meaning import Meaning
@@ -39,17 +39,19 @@ def encoded(
 ) -> Iterator[Block]:
     """The document in blocks; closes the stream at the end, at a failure and when it is closed itself."""
     with stream:
-        columns = [described(field) for field in stream.schema]
-        head = document_head(stream.schema, columns, properties)
+        said = _kept if len(stream.schema) <= _KEPT_COLUMNS else _described
+        columns, metadata = said(stream.schema)
+        head = DECLARATION + _properties(properties).encode() + metadata + DATA
         frame = len(OPEN) + len(BETWEEN) * len(columns) + len(CLOSE)
         text = partial(row_text, columns=columns, substitute=on_invalid == "replace")
         rows = row_texts(stream, text, max(1, PIECE_BYTES // frame))
         yield from text_blocks(head, rows, blocksize, TAIL, pieces=pieces)
 
 
-def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str, str | None]) -> bytes:
-    """Everything up to and including ``<data>``."""
-    parts = [_properties(properties), "<metadata>\n"]
+def _described(schema: pa.Schema) -> tuple[list[Column], bytes]:
+    """The columns, and what the head of a document says of them."""
+    columns = [described(field) for field in schema]
+    parts = ["<metadata>\n"]
     wanted = canonical_schema(schema)
     safe = [replace(column, name=legal(column.name), type_name=legal(column.type_name)) for column in columns]
     if not restored_schema(safe).equals(wanted, check_metadata=True):
@@ -58,7 +60,12 @@ def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str
     parts += [_definition(index, column) for index, column in enumerate(safe, 1)]
     parts += [_meaning(index, said) for index, each in enumerate(schema, 1) if (said := Meaning.of(each.metadata).said)]
     parts.append("</metadata>\n")
-    return DECLARATION + "".join(parts).encode() + DATA
+    return columns, "".join(parts).encode()
+
+
+_kept = OfSchema(_described)
+_KEPT_COLUMNS = 64
+"""Of schemas whose descriptions are kept, a few hundred bytes a column."""
 
 
 def _properties(properties: dict[str, str | None]) -> str:
