@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,7 +57,6 @@ def source_type(field: pa.Field) -> str:
     return re.split(r"[(\[]", name, maxsplit=1)[0].lstrip("_")
 
 
-@lru_cache(1024)
 def canonical_type(type_: pa.DataType) -> pa.DataType:
     """The type of the table in ARCHITECTURE.md that carries every value of ``type_``.
 
