@@ -43,8 +43,8 @@ def changed(url: str, **values: object) -> None:
 
 def test_what_is_stored_is_found(store: Store) -> None:
     store.check()
-    store.add(job("a"))
-    store.add(job("b", "COMPLETED", 2.0))
+    assert store.add(job("a")) == 1
+    assert store.add(job("b", "COMPLETED", 2.0)) == 1
     assert store.get("a") == job("a")
     assert store.get("c") is None
     assert [each.id for each in store.listed()] == ["b", "a"]

@@ -84,11 +84,11 @@ class Quotas:
         if (today := _today()) != self._day:
             self._day, self._total, self._new = today, {}, {}
 
-    def check_job(self, caller: str) -> None:
-        """QuotaError where the caller has more jobs that have not ended than may be, counting the one that was just
-        added, or less than a hundredth of the room for results left."""
+    def check_job(self, caller: str, unended: int) -> None:
+        """QuotaError where the jobs of the caller that have not ended, counting the one that was just added, are more
+        than may be, or less than a hundredth of the room for results is left."""
         quota = self.of(caller)
-        if quota.jobs and self._store.unended(caller) > quota.jobs:
+        if quota.jobs and unended > quota.jobs:
             raise QuotaError(
                 f"You have {quota.jobs} unfinished jobs, the most that you may have at once.",
                 hint="Wait for one to end, or abort one: GET /jobs lists them.",

@@ -266,8 +266,16 @@ class Store:
         with self._begin() as connection:
             return bool(connection.execute(removed).rowcount)
 
-    def add(self, job: Job) -> None:
-        self._run(_ADD, {each.name: getattr(job, each.name) for each in _jobs.c})
+    def add(self, job: Job) -> int:
+        """How many jobs its owner then has that have not ended, whoever else adds some. On SQLite, whose writers wait
+        for each other, one transaction tells; elsewhere two that add at once would not see each other."""
+        values = {each.name: getattr(job, each.name) for each in _jobs.c}
+        if self._engine.dialect.name != "sqlite":
+            self._run(_ADD, values)
+            return self.unended(job.owner or "")
+        with self._begin() as connection:
+            connection.execute(_ADD, values)
+            return int(connection.execute(_UNENDED, self._of(job.owner or "")).scalar_one())
 
     def get(self, id: str) -> Job | None:
         rows = self._run(_GET, {"of_id": id, "of_service": self.service})
@@ -310,7 +318,10 @@ class Store:
 
     def unended(self, owner: str) -> int:
         """How many jobs the owner has that have not ended."""
-        return int(self._run(_UNENDED, {"of_service": self.service, "of_owner": owner})[0][0])
+        return int(self._run(_UNENDED, self._of(owner))[0][0])
+
+    def _of(self, owner: str) -> dict[str, str]:
+        return {"of_service": self.service, "of_owner": owner}
 
     def active(self, resource: str) -> int:
         """How many jobs of the resource are queued or run."""

@@ -60,6 +60,7 @@ _FOUR = np.array([0, *(((1 << 16 * each) - 1) << 64 - 16 * each for each in rang
 """Masks of so many digits of four."""
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000
 _HEAD, _SIGNATURE = 5, 19
+_NONE = np.empty(0, np.int64)
 
 Nulls = NDArray[np.bool_] | None
 
@@ -235,6 +236,8 @@ def _is_end(last: bytes) -> bool:
 def _messages(data: Bytes, columns: int) -> tuple[Positions, Positions]:
     """Where the messages with rows begin and end that are in the data as a whole, up to the first other one."""
     high, low = divmod(columns, 256)
+    if len(data) < 7 or (data[0], data[5], data[6]) != (0x64, high, low):
+        return _NONE, _NONE
     # Letter, length below 16 MiB, number of columns.
     letters = np.flatnonzero(data[:-6] == 0x64)
     starts = letters[(data[letters + 1] == 0) & (data[letters + 5] == high) & (data[letters + 6] == low)]

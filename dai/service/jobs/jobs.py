@@ -148,9 +148,9 @@ class Jobs:
     def _add(self, job: Job) -> None:
         """QuotaError where that is one too many of its owner's. It counts itself: of two that come at once in two
         processes both may be refused, but never both taken."""
-        self.store.add(job)
+        unended = self.store.add(job)
         try:
-            self._quotas.check_job(job.owner or "")
+            self._quotas.check_job(job.owner or "", unended)
         except DaiError:
             self.store.remove(job.id)
             raise
