@@ -11,15 +11,18 @@ import logging
 import os
 import secrets
 import socket
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -273,9 +276,11 @@ class Store:
         if self._engine.dialect.name != "sqlite":
             self._run(_ADD, values)
             return self.unended(job.owner or "")
-        with self._begin() as connection:
-            connection.execute(_ADD, values)
-            return int(connection.execute(_UNENDED, self._of(job.owner or "")).scalar_one())
+        values |= {each: orjson.dumps(values[each]).decode() for each in _JSON}
+        with self._sqlite() as connection:
+            connection.execute(str(_ADD_TO_SQLITE), values)
+            unended = _UNENDED_IN_SQLITE.params | self._of(job.owner or "")
+            return int(connection.execute(str(_UNENDED_IN_SQLITE), unended).fetchone()[0])
 
     def get(self, id: str) -> Job | None:
         rows = self._run(_GET, {"of_id": id, "of_service": self.service})
@@ -408,6 +413,17 @@ class Store:
             self._file.check()
         return _transaction(self._engine)
 
+    @contextmanager
+    def _sqlite(self) -> Iterator[sqlite3.Connection]:
+        """A transaction without SQLAlchemy, whose part of a short one is twice that of SQLite."""
+        self._check_lease()
+        if self._file is not None:
+            self._file.check()
+        with _translating(), closing(self._engine.raw_connection()) as pooled:  # which rolls back what is not committed
+            connection: Any = pooled.driver_connection
+            yield connection
+            connection.commit()
+
 
 def _owned(owner: str | sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     return sa.func.coalesce(_jobs.c.owner, "") == owner
@@ -429,6 +445,11 @@ _UNENDED = sa.select(sa.func.count()).where(
 _ACTIVE = sa.select(sa.func.count()).where(
     _of_service, _jobs.c.resource == sa.bindparam("of_resource"), _phase_in("QUEUED", "EXECUTING")
 )
+
+
+_SQLITE = pysqlite.dialect(paramstyle="named")
+_ADD_TO_SQLITE, _UNENDED_IN_SQLITE = (each.compile(dialect=_SQLITE) for each in (_ADD, _UNENDED))
+_JSON = [each.name for each in _jobs.c if isinstance(each.type, sa.JSON)]
 
 
 @cache
@@ -478,11 +499,11 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _translating() -> Iterator[None]:
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         raise _translated(error) from error
 
 
-def _translated(error: SQLAlchemyError) -> DatabaseUnavailableError:
+def _translated(error: Exception) -> DatabaseUnavailableError:
     log.error("the state database failed", exc_info=error)
     return DatabaseUnavailableError("The service cannot reach or write its own state.", hint="Try again later.")
 
