@@ -27,9 +27,16 @@ def service(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) 
         started.stop()
 
 
+def answers(service: ServiceProcess, alias: str) -> bool:
+    with service.client() as client:
+        answer = client.post("/resources/lab/query", json={"sql": f"select id from {alias}.big limit 0"})
+    return answer.status_code == 200
+
+
 @pytest.fixture
 def federated(sides: Mapping[str, Side], service: ServiceProcess) -> Iterator[ServiceProcess]:
-    """The service, of which a test must leave nothing."""
+    """The service, of which a test must leave nothing. It may have looked for its sources before they were there."""
+    until(lambda: all(answers(service, alias) for alias in LOCKS))
     yield service
     until(service.at_rest)
     until(lambda: all(each.idle for each in sides.values()))

@@ -172,7 +172,7 @@ FORMS = (
     "SELECT id, LIST_TRANSFORM([k, s, {n}], lambda v: v + 1)::VARCHAR AS l FROM {a}",
     "SELECT id, [v * 2 FOR v IN [k, {n}] IF v > {m}]::VARCHAR AS l, LIST_SUM([{m}, {n}]) AS t FROM {a}",
     "SELECT id, name[:{m}] AS a, name[{m}:] AS b, [id, k, s][:{m}] AS l, [k, s][:-:{m}] AS e, code[:id] AS f FROM {a}",
-    "SELECT id, {w} IN [{n}.0, {m}.0000000001, 0.5::DECIMAL(38, 2)] AS v, amt = ANY([{m}, 1.50]) AS u FROM {a}",
+    "SELECT id, {w} IN [{n}, 2.0000000001, 0.5::DECIMAL(38, 2)] AS v, amt = ANY([{m}, 1.50]) AS u FROM {a}",
     "SELECT id, UNNEST([k, s]) AS v FROM {a}",
     "SELECT id, v FROM {a}, UNNEST([k, {n}]) u(v)",
     "SELECT id, {{'a': {c}, 'b': id}}.b AS v FROM {a}",
