@@ -51,6 +51,7 @@ _ENDS = frozenset(
 )
 """Tokens that end an operand. A colon after one belongs to a slice, a struct or a lambda and starts no parameter."""
 _NAME = re.compile(r"\w+")
+_TOUCHING = re.compile(r"'|\.\d")
 
 
 class _Names(DuckDB):
@@ -270,6 +271,11 @@ def _replaced(
                 raise _missing(shown, key, named, len(positional))
         elif named is None or key not in named:
             raise _missing(shown, key, named, len(positional))
+        if sql[token.start - 1 : token.start] in ("'", ".") or _TOUCHING.match(sql, end):
+            raise ParameterError(
+                f"Parameter {shown} touches a text or a number, with which its value would be one.",
+                hint="Write an operator between them: $name || 'text'.",
+            )
         used.add(key)
         value = named[str(key)] if named is not None else positional[int(key)]
         name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown

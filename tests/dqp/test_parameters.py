@@ -95,6 +95,19 @@ def test_a_slice_has_no_parameter_that_nobody_gave(sql: str) -> None:
     assert read(f"{sql}, :a", {"a": 5}).text == f"{sql}, 5"
 
 
+@pytest.mark.parametrize("sql", ["select $a.5", "select 1.$a", "select $a'b'", "select 'b'$a", "select ?.5"])
+@pytest.mark.parametrize("value", [3, "text"])
+def test_a_value_does_not_grow_together_with_what_stands_beside_it(sql: str, value: Any) -> None:
+    given = {"a": value} if "$" in sql else [value]
+    with pytest.raises(ParameterError, match="touches a text or a number"):
+        read(sql, given)
+
+
+def test_a_value_stands_beside_names_and_signs() -> None:
+    sql = "select $a\"x\", 'b'||$a||'c', -$a*.5, $a::int, d.$$e$$ from t"
+    assert read(sql, {"a": 3}).text == sql.replace("$a", "3")
+
+
 def test_a_subscript_may_be_a_parameter() -> None:
     assert read("select a[:c], [:c], x in [:c]", {"c": 2}).text == "select a[2], [2], x in [2]"
 
