@@ -58,6 +58,18 @@ def test_what_is_stored_is_found(store: Store) -> None:
     assert store.get("c") == large
 
 
+def test_what_a_program_says_need_not_be_text_that_has_an_encoding(tmp_path: Path) -> None:
+    """Nor a number of 64 bits."""
+    store = Store(f"sqlite:///{tmp_path / 'state.db'}", "here")
+    store.add(job("a"))
+    error = {"detail": "\ud800", "rows": 1 << 70}
+    assert store.change(job("a"), {"QUEUED"}, error=error) is not None
+    assert store.get("a") == dataclasses.replace(job("a"), error=error)
+    assert store.change(job("a"), {"QUEUED"}, error=None) is not None
+    assert store.get("a") == job("a")
+    store.close()
+
+
 def test_a_change_happens_only_from_the_phases_it_expects(store: Store) -> None:
     store.add(job("a"))
     outputs = [{"name": "x", "rows": 3}]

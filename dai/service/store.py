@@ -7,6 +7,7 @@ by a lease (``claim``) that it renews regularly.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -20,7 +21,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import make_url
@@ -154,6 +154,7 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 make_private(path)  # it has what callers asked
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
+            self._is_sqlite = sqlite
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)
             self._create(_metadata)
@@ -273,14 +274,12 @@ class Store:
         """How many jobs its owner then has that have not ended, whoever else adds some. On SQLite, whose writers wait
         for each other, one transaction tells; elsewhere two that add at once would not see each other."""
         values = {each.name: getattr(job, each.name) for each in _jobs.c}
-        if self._engine.dialect.name != "sqlite":
+        if not self._is_sqlite:
             self._run(_ADD, values)
             return self.unended(job.owner or "")
-        values |= {each: orjson.dumps(values[each]).decode() for each in _JSON}
         with self._sqlite() as connection:
-            connection.execute(str(_ADD_TO_SQLITE), values)
-            unended = _UNENDED_IN_SQLITE.params | self._of(job.owner or "")
-            return int(connection.execute(str(_UNENDED_IN_SQLITE), unended).fetchone()[0])
+            _executed(connection, _ADD, values)
+            return int(_executed(connection, _UNENDED, self._of(job.owner or "")).fetchone()[0])
 
     def get(self, id: str) -> Job | None:
         rows = self._run(_GET, {"of_id": id, "of_service": self.service})
@@ -311,10 +310,14 @@ class Store:
         """Writes new values into ``job`` and returns it; None if it has left ``from_phases`` meanwhile or is
         destroyed. Of what has ended, and so is never run again, the request is not kept."""
         written = {**values, "request": b""} if values.get("ended") is not None else values
-        which = {"of_id": job.id, "of_service": self.service}
         statement = _changing(frozenset(written), frozenset(from_phases))
-        with self._begin() as connection:
-            changed = connection.execute(statement, which | written).rowcount
+        written = {"of_id": job.id, "of_service": self.service, **written}
+        if self._is_sqlite:
+            with self._sqlite() as connection:
+                changed = _executed(connection, statement, written).rowcount
+        else:
+            with self._begin() as other:
+                changed = other.execute(statement, written).rowcount
         return replace(job, **values) if changed else None
 
     def remove(self, id: str) -> None:
@@ -448,8 +451,7 @@ _ACTIVE = sa.select(sa.func.count()).where(
 
 
 _SQLITE = pysqlite.dialect(paramstyle="named")
-_ADD_TO_SQLITE, _UNENDED_IN_SQLITE = (each.compile(dialect=_SQLITE) for each in (_ADD, _UNENDED))
-_JSON = [each.name for each in _jobs.c if isinstance(each.type, sa.JSON)]
+_JSON = frozenset(each.name for each in _jobs.c if isinstance(each.type, sa.JSON))
 
 
 @cache
@@ -457,6 +459,19 @@ def _changing(columns: frozenset[str], phases: frozenset[str]) -> sa.Update:
     """Writes these columns of a job that is in one of these phases."""
     which = _of_id, _of_service, _phase_in(*phases)
     return _jobs.update().where(*which).values({each: sa.bindparam(each) for each in columns})
+
+
+@cache
+def _in_sqlite(statement: Any) -> tuple[str, dict[str, Any]]:
+    """The text of a statement, and its values as far as they are known."""
+    compiled = statement.compile(dialect=_SQLITE)
+    return str(compiled), dict(compiled.params)
+
+
+def _executed(connection: sqlite3.Connection, statement: Any, values: Mapping[str, Any]) -> sqlite3.Cursor:
+    text, known = _in_sqlite(statement)
+    given = {name: json.dumps(each) if name in _JSON else each for name, each in values.items()}
+    return connection.execute(text, known | given)
 
 
 def _add_columns(engine: sa.Engine) -> None:
