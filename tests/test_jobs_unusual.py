@@ -317,11 +317,11 @@ def test_the_end_of_the_service_waits_for_no_database_that_does_not_answer(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    answers = threading.Event()
-    service.asked = lambda: answers.wait(60) and None
+    asked, answers = threading.Event(), threading.Event()
+    service.asked = lambda: asked.set() or (answers.wait(60) and None)
     jobs = service.jobs()
     job = submit(jobs)
-    reached(jobs, job.id, EXECUTING)
+    assert asked.wait(60)
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(jobs.stop, 0)
         abandoned = ended(jobs, job.id)
