@@ -116,7 +116,7 @@ def _asked(
         sql = qualified(content.queries[query], placement)
         times = asked[query] = Times()
         for name, side in sides.items():
-            side.patience = PATIENCE if name != CHDB else 2 * times.first.get(DUCKDB, PATIENCE) + 5
+            side.patience = PATIENCE if name != CHDB else 2 * min(times.first.get(DUCKDB, PATIENCE), PATIENCE) + 5
             began = time.perf_counter()
             try:
                 side.run(sql)

@@ -70,7 +70,11 @@ class Peer:
 
     def close(self) -> None:
         self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait(10)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:  # it still computes an answer
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()  # type: ignore[union-attr]
 
     def __enter__(self) -> Self:
