@@ -36,7 +36,7 @@ BENCHMARKS = {
     "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",
     "federated_overhead": "protein_goterm through a federation against the data service alone",
     "federated_memory": "a join whose build side is three times the memory limit",
-    "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
+    "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners and chDB",
     "tpcds": "the 99 queries of TPC-DS over up to four products against DuckDB with its scanners and chDB",
     "regret": "each query of TPC-DS and TPC-H: our plan against forced ones, and with wrong statistics",
     "tpch_runtimes": "TPC-H on each runtime: are the answers right?",
@@ -60,8 +60,8 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, help="of TPC-H and TPC-DS (default: 1; where only bytes are counted 0.1)"
     )
-    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS (default: all)")
-    parser.add_argument("--query", nargs="+", default=[], help="of TPC-DS, such as q01 (default: all)")
+    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS and TPC-H (default: all)")
+    parser.add_argument("--query", nargs="+", default=[], help="of these, such as q01 (default: all)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: the cores)")
     parser.add_argument("--documents", type=int, default=100_000, help="of the XML collection")
     options = parser.parse_args()

@@ -75,13 +75,13 @@ def run(world: World, rounds: int) -> Report:
         "With wrong statistics the plan is ours: the ratio is to the same least time, and a query is stopped after "
         "five times that and two seconds."
     )
-    with tpcds.generated(world.scale) as content:
-        for name in world.placements or tpcds.PLACEMENTS:
-            if name in tpcds.PLACEMENTS:
+    if placements := [name for name in world.placements or tpcds.PLACEMENTS if name in tpcds.PLACEMENTS]:
+        with tpcds.generated(world.scale) as content:
+            for name in placements:
                 with databases(world, name, content) as (urls, _):
                     _placed(report, f"TPC-DS, {name}", urls, tpcds.PLACEMENTS[name], content.queries, world, rounds)
     for name in world.placements or TPCH:
-        if name in tpch.PLACEMENTS and (not world.placements or name not in tpcds.PLACEMENTS):
+        if name in tpch.PLACEMENTS:
             with _tpch(world, name) as urls:
                 _placed(report, f"TPC-H, {name}", urls, tpch.PLACEMENTS[name], tpch.QUERIES, world, rounds)
     return report

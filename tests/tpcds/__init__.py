@@ -55,7 +55,7 @@ def _placement(**tables: str) -> Placement:
 
 PLACEMENTS: Mapping[str, Placement] = {
     # Everything that happens in one database, everything that describes it in the other.
-    "facts_in_postgres": _placement(pg=f"{SALES} {RETURNS} inventory", maria=f"{CUSTOMERS} {GOODS} {SHOPS} {TIME}"),
+    "sales_in_postgres": _placement(pg=f"{SALES} {RETURNS} inventory", maria=f"{CUSTOMERS} {GOODS} {SHOPS} {TIME}"),
     # Each way of selling has its own database, and each database some of what all need.
     "channels_apart": _placement(
         pg=f"store_sales store_returns {CUSTOMERS} {TIME} store",
