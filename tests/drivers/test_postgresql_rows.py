@@ -16,7 +16,7 @@ from dai.drivers.postgresql import rows as postgresql_rows
 from dai.drivers.postgresql.driver import PostgreSQL
 from dai.drivers.postgresql.rows import _arrays, _messages
 from dai.drivers.postgresql.types import Shape
-from dai.errors import DataError, StatementError
+from dai.errors import DatabaseUnavailableError, DataError, StatementError
 from tests.drivers.statements import table
 
 SHAPES = (
@@ -67,6 +67,60 @@ def test_rows_come_back_wherever_the_data_are_cut(
         actual += more
         at += read
     assert actual == [list(row) for row in rows]
+
+
+WIRES: dict[str, tuple[pa.DataType, str, st.SearchStrategy[object]]] = {
+    "bool": (pa.bool_(), ">?", st.booleans()),
+    "int2": (pa.int16(), ">h", st.integers(-(1 << 15), (1 << 15) - 1)),
+    "int4": (pa.int32(), ">i", st.integers(-(1 << 31), (1 << 31) - 1)),
+    "int8": (pa.int64(), ">q", st.integers(-(1 << 63), (1 << 63) - 1)),
+    "float8": (pa.float64(), ">d", st.floats(allow_nan=False)),
+    "bytea": (pa.binary(), "", st.binary(max_size=9)),
+}
+
+
+def sent(rows: list[tuple[object, ...]], wires: list[str]) -> bytes:
+    def value(wire: str, each: object) -> bytes | None:
+        return each if each is None or isinstance(each, bytes) else struct.pack(WIRES[wire][1], each)
+
+    return b"".join(message([value(*pair) for pair in zip(wires, row, strict=True)]) for row in rows)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[list[str], list[tuple[object, ...]]]:
+    wires = draw(st.lists(st.sampled_from(list(WIRES)), min_size=1, max_size=14))
+    values = [WIRES[wire][2] if draw(st.booleans()) else st.one_of(st.none(), WIRES[wire][2]) for wire in wires]
+    return wires, draw(st.lists(st.tuples(*values), min_size=1, max_size=6))
+
+
+@given(columns())
+@example((["int8"] * 9, [tuple(range(9)), (*range(8), None)]))
+def test_columns_of_numbers_that_follow_each_other(given: tuple[list[str], list[tuple[object, ...]]]) -> None:
+    wires, rows = given
+    shapes = tuple(Shape(pa.field("x", WIRES[wire][0]), wire) for wire in wires)
+    assert decoded(sent(rows, wires), shapes)[0] == [list(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[b"1234", b"12345678", b"1"], [b"1234", b"1234", b"12"], [b"123", b"12345678", b"12"], [b"", b"", b""]],
+    ids=["the last too short", "the second", "the first", "all empty"],
+)
+def test_a_number_of_another_size_is_refused(values: list[bytes | None]) -> None:
+    shapes = tuple(Shape(pa.field("x", WIRES[wire][0]), wire) for wire in ("int4", "int8", "int2"))
+    good: list[bytes | None] = [b"1234", b"12345678", b"12"]
+    for data in (message(values), message(good) + message(values)):
+        with pytest.raises(DatabaseUnavailableError):
+            decoded(data, shapes)
+
+
+@pytest.mark.parametrize("columns", [(b"1234", b"1234"), (b"1234", b"1234", b"1234", b"1234"), (b"1234", None)])
+def test_a_row_that_is_not_as_long_as_its_columns_is_refused(columns: tuple[bytes | None, ...]) -> None:
+    shapes = (Shape(pa.field("x", pa.int32()), "int4"),) * 3
+    whole = message([b"1234"] * 3)
+    data = message(list(columns))
+    with pytest.raises(DatabaseUnavailableError):
+        decoded(whole + data[:5] + struct.pack(">h", 3) + data[7:] + whole, shapes)
 
 
 def numeric(value: Decimal, scale: int) -> bytes:

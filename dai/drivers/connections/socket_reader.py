@@ -20,7 +20,7 @@ FIRST_PIECE, PIECE = 1 << 17, 1 << 19
 what a look costs. The first pieces are smaller, since the rest comes while they are on their way."""
 PAUSE_MILLISECONDS = 10
 """Seconds of silence after which the bytes that are there are decoded without waiting for more."""
-SLACK = 32
+SLACK = 64
 """Bytes behind the last one that may be looked at: values are taken as if all were as long as the longest."""
 _FIRST = 1 << 14
 

@@ -16,7 +16,7 @@ import select
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -238,9 +238,11 @@ def _messages(data: Bytes, columns: int) -> tuple[Positions, Positions]:
     high, low = divmod(columns, 256)
     if len(data) < 7 or (data[0], data[5], data[6]) != (0x64, high, low):
         return _NONE, _NONE
-    # Letter, length below 16 MiB, number of columns.
-    letters = np.flatnonzero(data[:-6] == 0x64)
-    starts = letters[(data[letters + 1] == 0) & (data[letters + 5] == high) & (data[letters + 6] == low)]
+    # Letter, length below 16 MiB, number of columns: bytes at fixed distances, few of which are like that by chance.
+    alike = data[:-6] == 0x64
+    alike &= data[6:] == low
+    letters = np.flatnonzero(alike)
+    starts = letters[(data[letters + 1] == 0) & (data[letters + 5] == high)]
     offsets = chained(starts, starts + 1 + _at(data, ">i4", starts + 1), len(data), 7) if len(starts) else None
     return _walked(data, columns) if offsets is None else offsets
 
@@ -263,45 +265,77 @@ def _at(data: Bytes, dtype: Any, places: Positions) -> NDArray[Any]:
     """The values of a type that begin at these places."""
     kind = np.dtype(dtype)
     everywhere: NDArray[Any] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
-    return everywhere[places].astype(kind.newbyteorder("="))
+    return everywhere[places].astype(kind.newbyteorder("="), copy=False)
+
+
+@lru_cache(maxsize=512)
+def _run(wires: tuple[str, ...]) -> np.dtype[Any]:
+    """How the next columns stand in a row if none is NULL: those of numbers that SLACK reaches, and the size of one of
+    another kind behind them."""
+    columns: list[tuple[str, Any]] = []
+    for index, wire in enumerate(wires):
+        dtype = _NUMBERS.get(wire)
+        column = [("size", ">i4"), *([] if dtype is None else [("value", dtype)])]
+        if np.dtype([*columns, ("", column)]).itemsize > SLACK:
+            break
+        columns.append((str(index), column))
+        if dtype is None:
+            break
+    return np.dtype(columns)
 
 
 def _arrays(data: Bytes, starts: Positions, ends: Positions, shapes: tuple[Shape, ...]) -> list[pa.Array]:
-    """The columns of the rows in these messages. There is SLACK behind data."""
+    """The columns of the rows in these messages. There is SLACK behind data.
+
+    Columns of numbers that follow each other are taken together, up to one with a NULL.
+    """
     at = starts + 7
-    arrays = []
-    for shape in shapes:
-        if int(at.max()) > len(data) - SLACK:
-            raise unavailable()
-        sizes = _at(data, ">i4", at).astype(np.int64)
-        begins = at + 4
-        dtype = _NUMBERS.get(shape.wire)
-        if int(sizes.min()) >= 0:
-            nulls: Nulls = None
-            wrong = dtype is not None and (sizes != dtype.itemsize).any()
+    arrays: list[pa.Array] = []
+    while left := shapes[len(arrays) :]:
+        run = _run(tuple(each.wire for each in left))
+        rows, place = _at(data, f"V{run.itemsize}", at).view(run), 0
+        for name, shape in zip(run.names or (), left, strict=False):
+            dtype, sizes = _NUMBERS.get(shape.wire), rows[name]["size"]
+            if dtype is None or (sizes != dtype.itemsize).any():
+                array, at = _column(shape, data, at + (place + 4), sizes.astype(np.int64), ends)
+                arrays.append(array)
+                break
+            arrays.append(_numbers(shape, rows[name]["value"].astype(dtype.newbyteorder("=")), None))
+            place += 4 + dtype.itemsize
         else:
-            nulls = sizes < 0
-            wrong = dtype is not None and ((sizes != dtype.itemsize) & (sizes != -1)).any()
-            sizes[nulls] = 0
-        at = begins + sizes
-        if wrong or (at > ends).any():
-            raise unavailable()
-        arrays.append(_array(shape, data, begins, at, nulls))
+            at = at + place
+            if (at > ends).any():
+                raise unavailable()
     if not np.array_equal(at, ends):
         raise unavailable()
     return arrays
 
 
-def _array(shape: Shape, data: Bytes, begins: Positions, ends: Positions, nulls: Nulls) -> pa.Array:
+def _column(
+    shape: Shape, data: Bytes, begins: Positions, sizes: Positions, ends: Positions
+) -> tuple[pa.Array, Positions]:
+    """A column of values of these sizes, and where they end: in the rows that end there."""
+    dtype = _NUMBERS.get(shape.wire)
+    nulls: Nulls = None
+    if int(sizes.min()) < 0:
+        nulls = sizes < 0
+        sizes[nulls] = 0
+    behind = begins + sizes
+    wrong = dtype is not None and ((sizes != dtype.itemsize) & (True if nulls is None else ~nulls)).any()
+    if wrong or (behind > ends).any():
+        raise unavailable()
+    if dtype is not None:
+        return _numbers(shape, _at(data, dtype, begins), nulls), behind
+    if shape.wire == "numeric":
+        return _decimals(shape, data, begins, nulls), behind
+    if shape.wire == "jsonb":  # a version number stands before the text
+        begins = np.minimum(begins + 1, behind)
+    values = slices(data, begins, behind, nulls)
+    return finished(shape, values if shape.wire == "bytea" else _text(shape, values)), behind
+
+
+def _numbers(shape: Shape, numbers: NDArray[Any], nulls: Nulls) -> pa.Array:
     wire = shape.wire
-    if wire in _TEXTS:
-        if wire == "jsonb":  # a version number stands before the text
-            begins = np.minimum(begins + 1, ends)
-        values = slices(data, begins, ends, nulls)
-        return finished(shape, values if wire == "bytea" else _text(shape, values))
-    if wire == "numeric":
-        return _decimals(shape, data, begins, nulls)
-    numbers = _at(data, _NUMBERS[wire], begins)
     if wire == "interval":
         return _intervals(shape, numbers, nulls)
     if wire == "bool":
