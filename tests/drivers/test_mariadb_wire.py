@@ -112,6 +112,12 @@ def test_a_large_result_is_whole_and_in_order(driver: Driver, most: int | None) 
     assert set(actual.column("e").to_pylist()) == {""}
 
 
+def test_a_small_result_is_one_batch(driver: Driver) -> None:
+    # The bytes are there: a small first batch would have them looked through twice.
+    with driver.query("SELECT seq FROM seq_1_to_4000", cancellation=Cancellation()) as stream:
+        assert [each.num_rows for each in stream] == [4000]
+
+
 @pytest.mark.parametrize("size", [251, 65_536, 1 << 20, (1 << 24) - 1 - 5, 1 << 24, (1 << 25) + 7])
 def test_long_values(driver: Driver, size: int) -> None:
     sql = f"SELECT seq, REPEAT('x', {size}) AS x, REPEAT(CHAR(0), {size % 1000}) AS zeros FROM seq_1_to_3"

@@ -484,7 +484,7 @@ class MariaDB(Server):
             release(connection, broken or answer.more)
 
         try:
-            first = fetch(batch_rows or FIRST_ROWS)
+            first = fetch(batch_rows or MOST_ROWS)
         except BaseException:
             self._stop(connection, answer)
             raise
