@@ -221,6 +221,8 @@ class Local(Runtime):
     def _here(self, query: Query, readings: Readings) -> Stream:
         execution, tree = query.execution, adapted(query, readings)
         execution.placement = Placement.here(tree)
+        for each in remotes(tree):  # the sources work while the rest is prepared
+            readings.read(each)
         keys: dict[str, Hashable] = {"": ROOT}
 
         def input_of(path: str, leaf: Leaf) -> Tuples | Remote:

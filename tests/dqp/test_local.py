@@ -32,6 +32,7 @@ from dqp.catalog.sources.local import DriverSource
 from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
 from dqp.execution.service_calls import Operation
+from dqp.runtimes import local as local_runtime
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution, numbers, remote
@@ -97,6 +98,21 @@ def test_equal_statements_are_sent_once() -> None:
     table = run(catalog_of(source), tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
     assert sorted(table["n2"].to_pylist()) == [1, 2, 3, 4, 5]
     assert len(source.asked) == 1
+
+
+def test_sources_are_asked_before_the_fragment_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Double("a", rows(batch(1, 5))), Double("b", rows(batch(1, 5)))
+    body_of = local_runtime.body_of
+
+    def written(*arguments: Any) -> Any:
+        until(lambda: one.asked and other.asked)
+        return body_of(*arguments)
+
+    monkeypatch.setattr(local_runtime, "body_of", written)
+    tree = Join(remote(numbers("a"), "a_"), remote(numbers("b"), "b_"), "inner", equal("a_id", "b_id"))
+    table = run(catalog_of(one, other), tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
+    assert table.num_rows == 5
+    assert (len(one.asked), len(other.asked)) == (1, 1)
 
 
 def test_a_correlated_subquery_over_another_source() -> None:
