@@ -72,21 +72,20 @@ def sources(
 ) -> tuple[SourceSettings, ...]:
     """From a list of sections; or, short, from alias to address or section."""
     if isinstance(document, Mapping):
-        entries = []
+        entries = {}
         for alias, value in document.items():
             if isinstance(value, str):
                 is_service = value.startswith(("http://", "https://")) and not is_files(value)
                 value = {"url" if is_service else "database": value}
             if not isinstance(value, Mapping):
                 raise ConfigurationError(f"{where}.{alias} must be an address or a section, not {value!r}.")
-            entries.append({"alias": alias, **value})
+            entries[f"{where}.{alias}"] = {"alias": alias, **value}
     elif isinstance(document, list | tuple) and all(isinstance(each, Mapping) for each in document):
-        entries = [dict(each) for each in document]
+        entries = {f"{where}[{number}]": dict(each) for number, each in enumerate(document, 1)}
     else:
         raise ConfigurationError(f"{where} must be a list of sections [[{where}]].")
     by_alias: dict[str, SourceSettings] = {}
-    for number, entry in enumerate(entries, 1):
-        place = f"{where}[{number}]"
+    for place, entry in entries.items():
         if "alias" not in entry:
             raise ConfigurationError(
                 f"{place} has no alias.", hint='Set alias = "NAME"; its tables are then NAME.table.'
@@ -160,11 +159,12 @@ def _source(section: _Source, place: str, reader: Reader, served: bool) -> Sourc
 
 def _check_address(address: Any, where: str) -> None:
     hint = "It looks like http://127.0.0.1:8080/resources/NAME."
+    of_database = f"{hint} The URL of a database is its key database."
     if isinstance(address, str) and "@" in address.partition("://")[2].partition("/")[0]:
-        hint += " The URL of a database is its key database."
-        raise ConfigurationError(f"{where} has a user or a password, which services do not take.", hint=hint)
+        raise ConfigurationError(f"{where} has a user or a password, which services do not take.", hint=of_database)
     if not isinstance(address, str) or not address.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{where} is not the address of a resource: {address!r}.", hint=hint)
+        shown = address.partition("?")[0] if isinstance(address, str) else address  # a password may stand behind it
+        raise ConfigurationError(f"{where} is not the address of a resource: {shown!r}.", hint=of_database)
     try:
         _, name = parted(address)
         urlsplit(address).port  # noqa: B018 - raises ValueError where it is not a number
