@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -221,6 +223,12 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
     sql_tokens = tokens(text) if edits else sql_tokens
+    for (first, last, _), (begin, behind, _) in zip(edits, values, strict=True):
+        if not _is_alone(text, sql_tokens, begin, behind):
+            raise ParameterError(
+                f"Parameter {sql[first:last]} touches a text, a number or a word, with which its value would be one.",
+                hint="Write an operator between them: $name || 'text'.",
+            )
     return Statement(written, text, kind, tuple(sql_tokens), known, lists, form, tuple(values))
 
 
@@ -271,11 +279,6 @@ def _replaced(
                 raise _missing(shown, key, named, len(positional))
         elif named is None or key not in named:
             raise _missing(shown, key, named, len(positional))
-        if sql[token.start - 1 : token.start] in ("'", ".") or _TOUCHING.match(sql, end):
-            raise ParameterError(
-                f"Parameter {shown} touches a text or a number, with which its value would be one.",
-                hint="Write an operator between them: $name || 'text'.",
-            )
         used.add(key)
         value = named[str(key)] if named is not None else positional[int(key)]
         name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
@@ -293,6 +296,21 @@ def _replaced(
             hint=other_parameter(sql, SYNTAX) or "Leave the value out, or use the parameter in the SQL.",
         )
     return edits
+
+
+def _is_alone(sql: str, sql_tokens: Sequence[Token], begin: int, end: int) -> bool:
+    """Whether a value has become no part of something else: of a word or a number that it touches, or of one text with
+    another, which may stand in another line. Nor would any other value there."""
+    if sql[begin - 1 : begin] in ("'", ".") or _TOUCHING.match(sql, end):
+        return False
+    first = bisect_left(sql_tokens, begin, key=lambda each: each.start)
+    last = bisect_left(sql_tokens, end - 1, key=lambda each: each.end)
+    if first == len(sql_tokens) or sql_tokens[first].start != begin or sql_tokens[last].end != end - 1:
+        return False
+    if first and sql_tokens[first - 1].token_type == TokenType.VAR and sql_tokens[first - 1].end == begin - 1:
+        return False  # X'ab' is no text
+    texts = [each.token_type == TokenType.STRING for each in sql_tokens[max(first - 1, 0) : last + 2]]
+    return not any(one and other for one, other in pairwise(texts))
 
 
 def _is_slice(sql_tokens: list[Token], colon: int) -> bool:

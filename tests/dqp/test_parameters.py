@@ -99,13 +99,38 @@ def test_a_slice_has_no_parameter_that_nobody_gave(sql: str) -> None:
 @pytest.mark.parametrize("value", [3, "text"])
 def test_a_value_does_not_grow_together_with_what_stands_beside_it(sql: str, value: Any) -> None:
     given = {"a": value} if "$" in sql else [value]
-    with pytest.raises(ParameterError, match="touches a text or a number"):
+    with pytest.raises(ParameterError, match="touches a text, a number or a word"):
         read(sql, given)
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("select 1?", 5),
+        ("select ?5", 5),
+        ("select ?e5", 5),
+        ("select x? from t", 5),
+        ("select ?x from t", True),
+        ("select E?", "\\', 42 --"),
+        ("select X?", "ab"),
+        ("select 'x'\n?", "text"),
+        ("select ?\n'x'", "text"),
+        ("select ? -- more\n'x'", "text"),
+        ("select ?\n?", "text"),
+    ],
+)
+def test_a_value_becomes_part_of_nothing_else(sql: str, value: Any) -> None:
+    """Neither of a number, a word, a text in another line, nor of one in which a backslash means something."""
+    with pytest.raises(ParameterError, match="touches a text, a number or a word"):
+        read(sql, [value] * sql.count("?"))
 
 
 def test_a_value_stands_beside_names_and_signs() -> None:
     sql = "select $a\"x\", 'b'||$a||'c', -$a*.5, $a::int, d.$$e$$ from t"
     assert read(sql, {"a": 3}).text == sql.replace("$a", "3")
+    assert read("select date?, ?+ ?, x in?", ["2020-01-01", 1, 2, [3, 4]]).text == (
+        "select date'2020-01-01', 1+ 2, x in(3, 4)"
+    )
 
 
 def test_a_subscript_may_be_a_parameter() -> None:
