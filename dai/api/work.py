@@ -110,7 +110,7 @@ class Work:
                 try:
                     pieces, done = self._gather()
                 except DaiError as error:
-                    if self.output is None or not self._running.committed:
+                    if not self._running.committed:
                         raise
                     pieces, done = [self._partial(self.output, error)], True
                 self._sent = True
@@ -252,8 +252,8 @@ class Work:
         if self._counts[name]:
             yield self._counts[name]
 
-    def _partial(self, output: str, error: DaiError) -> bytes:
-        """The response document in place of the end point, none of which has left."""
+    def _partial(self, output: str | None, error: DaiError) -> bytes:
+        """The response document in place of the end point, or of one that could not be begun; nothing has left."""
         self._close()
         self.error = self.cancellation.cause or error
         self.status, self.media_type, self.rows = PARTIAL, MEDIA_TYPE, 0

@@ -67,10 +67,10 @@ def failure(error: DaiError, dialect: Dialect, request: str) -> bytes:
 
 
 def partial(
-    running: Running, counts: Mapping[str, bytes], output: str, error: DaiError, session: str | None, request: str
+    running: Running, counts: Mapping[str, bytes], output: str | None, error: DaiError, session: str | None, request: str
 ) -> bytes:
-    """The response where only the end point ``output`` was wanted and ``error`` struck before it was delivered, of what
-    was done until then. ``counts``: what the end points gave that are no results."""
+    """The response where ``error`` struck before anything was delivered, of what was done until then. ``output``: the
+    end point that alone was wanted; ``counts``: what the end points gave that are no results."""
     status = {report.activity: report for report in running.reports()}
     known = any(report.error is error for report in status.values())
     ends = []

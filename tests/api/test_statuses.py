@@ -207,6 +207,37 @@ def test_a_form_that_comes_too_late_is_told_with_what_was_committed(service: Bac
     assert 'committed="true"' in answer.text
 
 
+OPENED = (
+    '<sqlStoredProcedure name="call"><storedProcedure name="taking"/><resultStream name="taken"/></sqlStoredProcedure>'
+    '<sqlQueryStatement name="q"><table name="t" from="taken"/><expression>select missing from t</expression>'
+    '<webRowSetStream name="rows"/></sqlQueryStatement>'
+)
+"""The table is read, and the call committed, while the query is opened."""
+TAKING = (
+    "create or replace function taking() returns table (n integer) language sql "
+    "as 'insert into free values (7) returning n'"
+)
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+@pytest.mark.parametrize(("query", "accept"), [("", "*/*"), ("?output=rows", "*/*"), ("?output=rows", "text/csv")])
+def test_a_commit_is_told_when_what_reads_it_cannot_be_opened(
+    service: Background, fresh: str, query: str, accept: str, coding: str
+) -> None:
+    assert post(service, "postgresql", update(TAKING)).status_code == 200
+    answer = post(service, "postgresql", OPENED, query, **{"Accept": accept, "Accept-Encoding": coding})
+    assert answer.status_code == 207
+    assert answer.headers["content-type"] == "application/xml"
+    root = etree.fromstring(answer.content)
+    schema.assertValid(root)
+    elements = {node.get("name"): node for node in root if local(node) == "result"}
+    assert [name for name, node in elements.items() if node.get("committed")] == ["call"]
+    for name in ("rows", "q"):
+        assert [(error.get("id"), error.get("sqlstate")) for error in elements[name]] == [("sql-error", "42703")]
+    count = post(service, "postgresql", statement("select n from free"), Accept="text/csv")
+    assert count.text.splitlines() == ["n", "7"]
+
+
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_commit_is_told_when_a_result_fails_while_it_is_gathered(
@@ -242,11 +273,14 @@ def test_the_client_says_what_was_committed(service: Background, fresh: str, pac
     assert raised.value.extra["update_counts"] == {"first-count": 1}
 
 
-def test_a_job_says_what_was_committed(service: Background, fresh: str) -> None:
+@pytest.mark.parametrize(("body", "committed"), [(partly("postgresql", "quick"), "first"), (OPENED, "call")])
+def test_a_job_says_what_was_committed(service: Background, fresh: str, body: str, committed: str) -> None:
+    assert post(service, "postgresql", update(TAKING)).status_code == 200
     resource = dai.connect(f"{service.url}/postgresql")
     with closing(resource):
-        job = resource.submit(DOCUMENT.format(partly("postgresql", "quick").format(fresh)).encode())
+        job = resource.submit(DOCUMENT.format(body.format(fresh)).encode())
         assert job.wait().phase == "ERROR"
     error = httpx.get(f"{service.url}/jobs/{job.id}", timeout=60).json()["error"]
-    assert error["committed"] == ["first"]
-    assert error["hint"].endswith("These activities were committed before the failure, and are not undone: first.")
+    assert error["committed"] == [committed]
+    told = f"These activities were committed before the failure, and are not undone: {committed}."
+    assert error["hint"].endswith(told)
