@@ -245,6 +245,21 @@ def test_a_file_that_another_program_has_locked(short_locks: None, sqlite_url: s
                     run(driver, "SELECT x FROM t" if run is table else "INSERT INTO t VALUES (1)")
 
 
+@pytest.mark.parametrize("first", ["'text'", "x'00'", "1 from nowhere union all select 1"])
+def test_a_query_that_fails_in_its_first_rows_locks_nothing(sqlite_url: str, path: Path, first: str) -> None:
+    """Though somebody keeps the error, and with it all that was under way."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE t (n integer)")
+        numbers = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r LIMIT 1000) SELECT i FROM r"
+        other.execute(f"INSERT INTO t {numbers}")
+        with closing(driver_for(sqlite_url, DriverOptions())) as driver:
+            with pytest.raises((DataError, StatementError)) as kept:
+                table(driver, f"SELECT {first} AS n UNION ALL SELECT n FROM t")
+            other.execute("PRAGMA busy_timeout = 0")
+            other.execute("INSERT INTO t VALUES (1)")
+        assert kept.value.__traceback__ is not None
+
+
 def test_nan_is_not_stored_as_null(driver: Driver) -> None:
     with pytest.raises(ParameterError, match="NaN"):
         update(driver, "INSERT INTO t (x) VALUES (?)", (float("nan"),))

@@ -252,28 +252,34 @@ class SQLite(PooledDriver[Connection]):
         text = bind_markers(query, "qmark", self.syntax).sql if bound else query
         cursor = connection.raw.cursor()
         asking = partial(self._asking, connection, sql, cancellation)
-        with asking():
-            # Waits where the file is locked, once. Any read makes the connection see tables that others have changed;
-            # making a view does not.
-            connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
-            declared = _declared(connection, query)
-            check(connection, text, bound)
-            cursor.execute(text, bound)
-            if cursor.description is None:
-                raise NotAQueryError("The statement gives no rows.", sql=sql)
-            names = [column[0] for column in cursor.description]
-            wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
-            first = cursor.fetchmany(wanted)
-        portions = Portions(cursor.fetchmany, asking, at_end=len(first) < wanted)
-        kinds = chosen(names, declared, first, portions.at_end)
-        schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
 
-        def close() -> None:
+        def end() -> None:
             with contextlib.suppress(sqlite3.Error):
                 cursor.close()
+
+        def close() -> None:
+            end()
             release(connection, portions.broken)
 
-        convert, columns = partial(arrays, kinds), arrays(kinds, first, 1)
+        with contextlib.ExitStack() as failing:
+            failing.callback(end)  # or the file would be locked as long as anybody keeps the error
+            with asking():
+                # Waits where the file is locked, once. Any read makes the connection see tables that others have
+                # changed; making a view does not.
+                connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
+                declared = _declared(connection, query)
+                check(connection, text, bound)
+                cursor.execute(text, bound)
+                if cursor.description is None:
+                    raise NotAQueryError("The statement gives no rows.", sql=sql)
+                names = [column[0] for column in cursor.description]
+                wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
+                first = cursor.fetchmany(wanted)
+            portions = Portions(cursor.fetchmany, asking, at_end=len(first) < wanted)
+            kinds = chosen(names, declared, first, portions.at_end)
+            schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
+            convert, columns = partial(arrays, kinds), arrays(kinds, first, 1)
+            failing.pop_all()
         rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
         return Stream(schema, rows, close)
 
