@@ -67,7 +67,12 @@ def failure(error: DaiError, dialect: Dialect, request: str) -> bytes:
 
 
 def partial(
-    running: Running, counts: Mapping[str, bytes], output: str | None, error: DaiError, session: str | None, request: str
+    running: Running,
+    counts: Mapping[str, bytes],
+    output: str | None,
+    error: DaiError,
+    session: str | None,
+    request: str,
 ) -> bytes:
     """The response where ``error`` struck before anything was delivered, of what was done until then. ``output``: the
     end point that alone was wanted; ``counts``: what the end points gave that are no results."""
