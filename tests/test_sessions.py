@@ -218,11 +218,12 @@ def test_a_session_of_another_process_is_named_as_that() -> None:
 
 
 def test_closing_ends_all() -> None:
+    """Of this process: that of one worker may end alone, and be replaced."""
     known = sessions()
     mailbox = known.create().output("rows")
     known.close()
     assert known.all() == []
-    with pytest.raises(GoneError):
+    with pytest.raises(GoneError, match="The process of the service that kept this session is stopping"):
         mailbox.poll(0)
 
 

@@ -349,7 +349,7 @@ class Feeds:
 
     def close(self) -> None:
         for feed in self.all():
-            self.end(feed, "The service stops.")
+            self.end(feed, "The process of the service that kept this feed is stopping.")
 
 
 def described(feed: Feed) -> dict[str, Any]:

@@ -357,4 +357,4 @@ class Sessions:
 
     def close(self) -> None:
         for session in self.all():
-            self.end(session, "The service stops.")
+            self.end(session, "The process of the service that kept this session is stopping.")
