@@ -8,12 +8,13 @@ table (docs/decisions/0015).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
 
-from dqp.algebra.operators import SELECTIVITY, column
+from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.operators import SELECTIVITY, Filter, Operator, column
 
 MOST_KEYS = 500_000
 """Most combinations in a key table."""
@@ -73,3 +74,11 @@ def in_table(names: Sequence[str], table: KeyTable, part: float) -> Members:
     membership = Members(expressions=[column(each) for each in names], table=table)
     membership.meta[SELECTIVITY] = part
     return membership
+
+
+def without_members(node: Operator) -> Operator:
+    """A filter by what else it asks: keys leave out rows that nothing needs."""
+    if not isinstance(node, Filter) or node.condition.find(Members) is None:
+        return node
+    left = conjunction([each for each in conjuncts(node.condition) if not isinstance(each, Members)])
+    return node.input if left is None else replace(node, condition=left)

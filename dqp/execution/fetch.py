@@ -24,10 +24,9 @@ from sqlglot import exp
 from dai.errors import DaiError, DatabaseUnavailableError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.chains import conjunction, conjuncts
 from dqp.algebra.dialects import explained, properties
-from dqp.algebra.keys import Members
-from dqp.algebra.operators import Filter, Nested, Operator, Remote, Scan, Sort
+from dqp.algebra.keys import without_members
+from dqp.algebra.operators import Nested, Operator, Remote, Scan, Sort
 from dqp.algebra.table import Table
 from dqp.algebra.trees import rewritten, walk_deep
 from dqp.catalog.catalog import Catalog
@@ -104,14 +103,7 @@ def _places(tree: Operator, source: Source) -> Iterator[Place]:
     if not statement.tables or source.takes_tables():
         yield Place(source, statement, tree)
     if statement.tables:
-        yield Place(source, _statement(rewritten(tree, _without_tables), source), tree)
-
-
-def _without_tables(node: Operator) -> Operator:
-    if not isinstance(node, Filter) or node.condition.find(Members) is None:
-        return node
-    left = conjunction([each for each in conjuncts(node.condition) if not isinstance(each, Members)])
-    return node.input if left is None else replace(node, condition=left)
+        yield Place(source, _statement(rewritten(tree, without_members), source), tree)
 
 
 def with_tables(tables: Mapping[str, pa.Table]) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dai.streams.stream import Stream
+from dqp.algebra.keys import without_members
 from dqp.algebra.operators import Operator, Remote
+from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.work import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees
@@ -86,6 +88,7 @@ def alternative(remote: Remote, context: Context) -> Alternative | None:
     tree = push_subtrees(remote.tree, own)
     if isinstance(tree, Remote):
         return None
+    tree = rewritten(tree, without_members)  # no table here has them
     own.learn(tree)
 
     def seconds(of: Operator) -> float:

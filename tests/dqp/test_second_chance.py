@@ -14,13 +14,15 @@ from dai.drivers import Driver, DriverOptions, driver_for
 from dai.errors import DatabaseUnavailableError, DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Aggregate, Join, Names, Operator, Remote, Scan, column
+from dqp.algebra.keys import KeyTable, in_table
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Remote, Scan, column
+from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.execution.overtaking import raced
-from dqp.planning.alternatives import Chance
+from dqp.planning.alternatives import Chance, alternative
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.runtimes.local import Local
@@ -107,12 +109,14 @@ def test_connections_are_limited(trap: tuple[str, str, Driver], connections: int
 # --- the rules of the race, with sources that answer as a test says ---
 
 
-def tree() -> Remote:
+def tree(keys: KeyTable | None = None) -> Remote:
     """A join of a table with itself: one statement. Computed here, one of the table."""
     table = numbers("pg")
     one, other = (Scan(table, ((f"{each}id", "id"), (f"{each}v", "v"))) for each in "ab")
     equal = exp.EQ(this=column("aid"), expression=column("bid"))
     joined: Operator = Join(one, other, "inner", equal)
+    if keys is not None:
+        joined = Filter(joined, in_table(["aid", "bv"], keys, 0.1))
     counted = (("n", exp.Count(this=exp.Star(), big_int=True)), ("most", exp.Max(this=column("bv"))))
     return Remote("pg", Aggregate(joined, (), counted))
 
@@ -204,6 +208,15 @@ def test_who_wins(statement: str, alternative: str, rows: list[dict[str, Any]], 
     assert said in words
     assert raced.cancelled == raced.waiting
     assert bool(raced.cancelled) == ("waits" in (statement, alternative))
+
+
+def test_keys_beside_a_statement_that_is_overtaken() -> None:
+    """They only leave out rows that nothing needs, and no table here has them."""
+    keys = KeyTable("k1", pa.table({"one": pa.array([1], pa.int64()), "other": pa.array([10], pa.int32())}))
+    context = Context(catalog_of(Double("pg", Raced("rows", "rows"))), Estimator(), Names())
+    found = alternative(tree(keys), context)
+    assert found is not None
+    assert [type(node) for node in walk(found.tree)] == [Aggregate, Join, Remote, Remote]
 
 
 def test_a_race_that_is_over_when_the_alternative_begins(monkeypatch: pytest.MonkeyPatch) -> None:
