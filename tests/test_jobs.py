@@ -18,7 +18,7 @@ from dai.service.jobs.jobs import Jobs
 from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED
 from dai.service.results import Results
 from dai.service.sessions import Sessions
-from dai.service.store import Job, Store
+from dai.service.state.store import Job, Store
 from dai.streams.cancellation import Cancellation
 from tests.processes import until
 

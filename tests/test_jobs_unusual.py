@@ -22,7 +22,7 @@ from dai.service.jobs.phases import ABORTED, COMPLETED, ERROR, EXECUTING, PENDIN
 from dai.service.quotas import Quotas
 from dai.service.results import Results
 from dai.service.sessions import Sessions
-from dai.service.store import Job, Store
+from dai.service.state.store import Job, Store
 from dai.streams.tally import Tally
 from tests.processes import until
 

@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
-from dai.service import store as stores
-from dai.service.store import Job, Store
+from dai.service.state import lease as leases
+from dai.service.state.store import Job, Store
+from dai.service.state.tables import METADATA
 
 
 def job(id: str, phase: str = "QUEUED", created: float = 1.0) -> Job:
@@ -28,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
     made = Store(url, "here")
-    made.claim()
+    made.lease.claim()
     yield made
     made.close()
 
@@ -42,7 +43,7 @@ def changed(url: str, **values: object) -> None:
 
 
 def test_what_is_stored_is_found(store: Store) -> None:
-    store.check()
+    store.lease.check()
     assert store.add(job("a")) == 1
     assert store.add(job("b", "COMPLETED", 2.0)) == 1
     assert store.get("a") == job("a")
@@ -94,7 +95,7 @@ def test_jobs_that_go_on_are_found_by_an_index_that_earlier_versions_had_not(tmp
     for number, phase in enumerate(("PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED")):
         store.add(job(str(number), phase))
     asked: list[tuple[str, object]] = []
-    listened = store._engine, "before_cursor_execute"
+    listened = store._database.engine, "before_cursor_execute"
     sa.event.listen(*listened, lambda _, __, statement, parameters, *___: asked.append((statement, parameters)))
     assert store.unended("") == 3
     assert store.unended("somebody") == 0
@@ -118,7 +119,7 @@ def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:
 
 def test_stores_that_are_opened_at_once_make_their_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
-    table = stores._metadata.sorted_tables[-1]
+    table = METADATA.sorted_tables[-1]
     create = table.create
     others: list[Store] = []
 
@@ -177,12 +178,12 @@ def overwritten_by_another(path: Path) -> None:
 def test_a_state_file_that_is_lost_is_noticed(tmp_path: Path, lose: Callable[[Path], None]) -> None:
     path = tmp_path / "state.db"
     store = Store(f"sqlite:///{path}", "here")
-    store.claim()
+    store.lease.claim()
     store.add(job("a"))
-    store.check()
+    store.lease.check()
     lose(path)
     asking: list[Callable[[], object]] = [
-        store.check,
+        store.lease.check,
         lambda: store.add(job("b")),
         store.listed,
         lambda: store.change(job("a"), {"QUEUED"}, phase="EXECUTING"),
@@ -201,43 +202,43 @@ def test_a_store_of_before_is_opened_and_checked(tmp_path: Path) -> None:
         connection.exec_driver_sql("create table t (a)")
         # another process has it open meanwhile
         one, other = Store(url, "here"), Store(url, "there")
-        one.claim()
-        other.claim()
+        one.lease.claim()
+        other.lease.claim()
     for store in (one, other):
         for number in range(200):
             store.add(dataclasses.replace(job(f"{store.service}{number}"), request=b"x" * 10_000))
-        store.check()
+        store.lease.check()
         store.close()
     engine.dispose()
 
 
 def test_a_full_disk_is_noticed(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'state.db'}", "here")
-    store.claim()
+    store.lease.claim()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
     try:
         with pytest.raises(DatabaseUnavailableError):
-            store.check()
+            store.lease.check()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    store.check()
+    store.lease.check()
     store.close()
 
 
 def test_one_process_at_a_time_has_a_name(url: str) -> None:
     first = Store(url, "here")
-    first.claim()
+    first.lease.claim()
     second, other = (first, first) if url == "sqlite://" else (Store(url, "here"), Store(url, "there"))
     with pytest.raises(ConfigurationError, match=f"'here' already keeps .*: process {os.getpid()} on ") as caught:
-        second.claim()
+        second.lease.claim()
     assert "name" in (caught.value.hint or "")
-    first.check()
+    first.lease.check()
     if other is not first:
-        other.claim()
+        other.lease.claim()
         first.close()
-        second.claim()
-        second.check()
+        second.lease.claim()
+        second.lease.check()
         other.close()
     second.close()
 
@@ -253,42 +254,42 @@ def test_the_name_of_a_process_that_died_is_free_at_once(shared: str) -> None:
     died = subprocess.Popen([sys.executable, "-c", ""])
     died.wait()
     first, second = Store(shared, "here"), Store(shared, "here")
-    first.claim()
+    first.lease.claim()
     changed(shared, process=died.pid)
-    second.claim()
-    second.check()
-    for ask in (first.check, first.listed):
+    second.lease.claim()
+    second.lease.check()
+    for ask in (first.lease.check, first.listed):
         with pytest.raises(DatabaseUnavailableError, match="Another process"):
             ask()
     first.close()
-    second.check()
+    second.lease.check()
     second.close()
 
 
 def test_the_name_of_a_process_elsewhere_is_free_when_its_lease_ends(
     shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.02)
     first, second = Store(shared, "here"), Store(shared, "here")
-    first.claim()
+    first.lease.claim()
     changed(shared, machine="elsewhere", host="far.example")
     stop = threading.Event()
 
     def renew() -> None:
         while not stop.wait(0.02):
-            first.check()
+            first.lease.check()
 
     renewing = threading.Thread(target=renew)
     renewing.start()
     try:
         with pytest.raises(ConfigurationError, match=r"on far\.example"):
-            second.claim()
+            second.lease.claim()
     finally:
         stop.set()
         renewing.join()
-    monkeypatch.setattr(stores, "LEASE_SECONDS", 0.2)
-    second.claim()
-    second.check()
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.2)
+    second.lease.claim()
+    second.lease.check()
     # who slept longer than its lease looks before it writes
     with pytest.raises(DatabaseUnavailableError, match="Another process"):
         first.add(job("a"))

@@ -50,7 +50,7 @@ from dai.service.registry.webhooks.store import Webhooks
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
-from dai.service.store import Store
+from dai.service.state.store import Store
 from dai.streams.cancellation import SETTLE_SECONDS
 from dai.streams.tally import Tally
 
@@ -89,9 +89,9 @@ class Service:
             self.store = Store(config.service.state, config.service.name)
             opened.callback(self.store.close)
             if member is None:
-                self.store.claim()
+                self.store.lease.claim()
             else:
-                self.store.join(member.token)
+                self.store.lease.join(member.token)
             self.results = Results(
                 config.service.results_directory,
                 limits.result_bytes,
@@ -257,7 +257,7 @@ class Service:
                 if self.registry is not None:
                     self.registry.reap()
                 if time.monotonic() >= jobs_due:
-                    self.store.check()
+                    self.store.lease.check()
                     self.jobs.reap()
                     self.contexts.reap()
                     self.quotas.share()
@@ -278,7 +278,7 @@ class Service:
 
     async def check_state(self) -> None:
         """The same of the state database."""
-        await self._checked("The state database", self.store.check)
+        await self._checked("The state database", self.store.lease.check)
 
     async def _checked(self, name: str, check: Callable[[], object]) -> None:
         try:

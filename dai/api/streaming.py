@@ -28,7 +28,7 @@ from dai.formats.compression import IDENTITY
 from dai.security.identity import Caller
 from dai.service.jobs.phases import MOVES
 from dai.service.sessions import Session
-from dai.service.store import Job
+from dai.service.state.store import Job
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")

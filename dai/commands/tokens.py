@@ -15,7 +15,7 @@ from dai.commands.run import DEFAULT_FILE, configuration
 
 if TYPE_CHECKING:
     from dai.config import Config
-    from dai.service.store import Store
+    from dai.service.state.store import Store
 
 DAY = 86400.0
 MOST_DAYS = 3650
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
 
 @contextmanager
 def _store(file: str | None) -> Iterator[tuple[Store, Config]]:
-    from dai.service.store import Store
+    from dai.service.state.store import Store
 
     config = configuration(None, file)
     with closing(Store(config.service.state, config.service.name)) as store:

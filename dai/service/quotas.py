@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from dai.config import QuotaConfig, QuotasConfig
 from dai.errors import QuotaError
-from dai.service.store import Store
+from dai.service.state.store import Store
 
 RETRY_SECONDS = 30
 

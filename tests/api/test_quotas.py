@@ -17,7 +17,7 @@ from dai.security.identity import Head
 from dai.security.identity.tokens import new
 from dai.service import quotas as quotas_module
 from dai.service.quotas import Quotas
-from dai.service.store import Store
+from dai.service.state.store import Store
 from tests.api.conftest import DOCUMENT, ENDLESS, XML, Serve, statement, streamed
 from tests.processes import until
 

@@ -26,7 +26,7 @@ from dai.security.identity.tokens import new
 from dai.security.roles import RoleMap
 from dai.service import resources as resources_module
 from dai.service.resources import Resources
-from dai.service.store import Store
+from dai.service.state.store import Store
 from dai.streams.cancellation import Cancellation
 from tests.activities.test_conformance import completed
 from tests.api.conftest import DOCUMENT, XML, configured, statement

@@ -8,7 +8,7 @@ import pytest
 
 from dai.api.server.serve import background
 from dai.errors import ConfigurationError
-from dai.service.store import Store
+from dai.service.state.store import Store
 from tests.api.conftest import Serve, configured
 
 JOB = {"Prefer": "respond-async"}
@@ -69,5 +69,5 @@ def test_a_service_that_does_not_start_gives_its_name_back(tmp_path: Path, book:
     with pytest.raises(ConfigurationError), background(config):
         raise AssertionError("it started")
     store = Store(config.service.state, config.service.name)
-    store.claim()
+    store.lease.claim()
     store.close()

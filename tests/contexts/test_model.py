@@ -12,7 +12,7 @@ from dai.config import LimitsConfig
 from dai.errors import ConflictError, DaiError, LimitError, NotFoundError, PreconditionError
 from dai.security.identity import Caller
 from dai.service.contexts.contexts import Contexts
-from dai.service.store import Store
+from dai.service.state.store import Store
 
 ROOM = 60
 CALLERS = st.sampled_from([Caller("alice"), Caller("alice"), Caller("Alice")])

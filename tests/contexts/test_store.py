@@ -24,7 +24,7 @@ from dai.security.identity import Caller
 from dai.service.contexts.contexts import USUAL_SECONDS, Contexts
 from dai.service.contexts.memory import _OVERHEAD, Memory, Stored
 from dai.service.quotas import Quotas
-from dai.service.store import Store
+from dai.service.state.store import Store
 
 XML = "application/xml"
 ALICE, BOB, ROOT = Caller("alice"), Caller("bob"), Caller("root", administrator=True)
@@ -296,7 +296,7 @@ def test_what_is_acknowledged_is_on_the_disk(opened: Opened, file: str, monkeypa
     contexts = opened(file)
 
     def level() -> int:
-        with contexts._store._engine.connect() as connection:
+        with contexts._store._database.engine.connect() as connection:
             return int(connection.exec_driver_sql("pragma synchronous").scalar_one())
 
     within = contexts._writer.submit(lambda c: int(c.exec_driver_sql("pragma synchronous").scalar_one())).result()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import dai
-from dai.service.store import Store
+from dai.service.state.store import Store
 from tests.faults.conftest import Database, Start
 from tests.faults.test_service_killed import working_job
 from tests.processes import SECONDS, ServiceProcess, until

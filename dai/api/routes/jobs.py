@@ -46,7 +46,7 @@ from dai.perform.activity import FRAGMENT
 from dai.perform.parser import Perform
 from dai.service.jobs.execution import STORED_FORM
 from dai.service.jobs.phases import EXECUTING, PENDING
-from dai.service.store import Job
+from dai.service.state.store import Job
 
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
 T = TypeVar("T")

@@ -76,7 +76,7 @@ from dai.security.identity import Caller
 from dai.service.limits import document_limits
 from dai.service.resources import Resource
 from dai.service.sessions import Session
-from dai.service.store import Job
+from dai.service.state.store import Job
 from dai.streams.cancellation import Cancellation
 
 

@@ -29,7 +29,7 @@ from dai.api.workers.member import one_process, shared_resources
 from dai.api.workers.peers import ACCEPTED, WAKE, Inbox
 from dai.api.workers.table import Table
 from dai.config import Config
-from dai.service.store import Store
+from dai.service.state.store import Store
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
@@ -115,9 +115,9 @@ class Supervisor:
         with ExitStack() as opened:
             store = Store(self._config.service.state, self._config.service.name)
             opened.callback(store.close)
-            store.claim()
-            assert store.token is not None
-            self._token = store.token
+            store.lease.claim()
+            assert store.lease.token is not None
+            self._token = store.lease.token
             self._counters = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="dai-metrics-")))
             asyncio.run(self._serve(announce))
         return self._status

@@ -19,7 +19,7 @@ from dai.drivers.connections.group_commit import GroupCommit
 from dai.errors import ConflictError, LimitError, NotFoundError, PreconditionError, TooLargeError
 from dai.security.identity import Caller
 from dai.service.contexts.memory import Memory, Stored
-from dai.service.store import Store
+from dai.service.state.store import Store
 
 USUAL_SECONDS = 3600.0
 """Default seconds of a lease."""

@@ -26,7 +26,7 @@ from dai.service.limits import exceeded
 from dai.service.quotas import Quotas
 from dai.service.results import Results, Writer
 from dai.service.sessions import Request, Session
-from dai.service.store import Job, Store
+from dai.service.state.store import Job, Store
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, Encoded, Stream
 from dai.streams.tracing import Span

@@ -39,7 +39,7 @@ from dai.service.limits import document_limits
 from dai.service.quotas import Quotas
 from dai.service.results import Results
 from dai.service.sessions import Session, Sessions
-from dai.service.store import Job, Store
+from dai.service.state.store import Job, Store
 from dai.streams.cancellation import SETTLE_SECONDS, Cancellation
 from dai.streams.tally import Tally
 from dai.streams.tracing import Span

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from dai.errors import DatabaseUnavailableError
 
-log = logging.getLogger("dai.service.store")
+log = logging.getLogger("dai.service.state")
 
 
 class StateFile:

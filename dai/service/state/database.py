@@ -1,0 +1,129 @@
+"""The state database, opened: its transactions, and its errors as ours."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.service.state.file import StateFile, marked
+from dai.service.state.tables import METADATA, add_columns
+from dai.streams.files import make_private
+
+log = logging.getLogger("dai.service.state")
+
+
+class Database:
+    """Thread-safe. Raises DatabaseUnavailableError if it cannot be reached or written; ConfigurationError if it cannot
+    be opened."""
+
+    def __init__(self, url: str) -> None:
+        self._file: StateFile | None = None
+        parsed = make_url(url)
+        sqlite = parsed.get_backend_name() == "sqlite"
+        if parsed.drivername == "postgresql":
+            # the PostgreSQL library that is installed with us is not SQLAlchemy's default
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        in_memory = sqlite and parsed.database in (None, "", ":memory:")
+        options: dict[str, Any] = {}
+        if in_memory:
+            # one connection holds the database, so everybody takes turns on it
+            options = {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
+        if sqlite:
+            options["connect_args"] = {"timeout": 30, "check_same_thread": False}
+        try:
+            if sqlite and not in_memory:
+                path = Path(str(parsed.database))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private(path)  # it has what callers asked
+            self.engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
+            self.is_sqlite = sqlite
+            if sqlite:
+                sa.event.listen(self.engine, "connect", _prepare_sqlite)
+            self.create(METADATA)
+            add_columns(self.engine)
+            if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
+                self._file = StateFile(Path(str(parsed.database)), marked(self.engine))
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            log.error("the state database cannot be opened", exc_info=error)
+            raise ConfigurationError(
+                "The state database (service.state) cannot be opened.", hint="The log says why."
+            ) from error
+
+    def create(self, tables: sa.MetaData) -> None:
+        # a table of an earlier version may lack an index
+        wanted: list[sa.Table | sa.Index] = [*tables.sorted_tables]
+        wanted += [index for table in tables.sorted_tables for index in table.indexes]
+        for each in wanted:
+            try:
+                each.create(self.engine, checkfirst=True)
+            except SQLAlchemyError:  # another process makes the same at this moment: look again
+                each.create(self.engine, checkfirst=True)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        self._check_file()
+        with translating(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def sqlite(self) -> Iterator[sqlite3.Connection]:
+        """A transaction without SQLAlchemy, whose part of a short one is twice that of SQLite."""
+        self._check_file()
+        with translating(), closing(self.engine.raw_connection()) as pooled:  # which rolls back what is not committed
+            connection: Any = pooled.driver_connection
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def durable(self) -> Iterator[sa.Connection]:
+        """A transaction that is on the disk when it has ended; the others on SQLite may be lost with the power."""
+        self._check_file()
+        with translating(), self.engine.connect() as connection:
+            if self.is_sqlite:  # not within a transaction
+                connection.exec_driver_sql("PRAGMA synchronous=FULL")
+                connection.commit()
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if self.is_sqlite:
+                    connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+                    connection.commit()
+
+    def close(self) -> None:
+        self.engine.dispose()
+        if self._file is not None:
+            self._file.close()
+
+    def _check_file(self) -> None:
+        if self._file is not None:
+            self._file.check()
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        raise _translated(error) from error
+
+
+def _translated(error: Exception) -> DatabaseUnavailableError:
+    log.error("the state database failed", exc_info=error)
+    return DatabaseUnavailableError("The service cannot reach or write its own state.", hint="Try again later.")
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
