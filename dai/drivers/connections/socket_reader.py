@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -20,6 +21,8 @@ FIRST_PIECE, PIECE = 1 << 17, 1 << 19
 what a look costs. The first pieces are smaller, since the rest comes while they are on their way."""
 PAUSE_MILLISECONDS = 10
 """Seconds of silence after which the bytes that are there are decoded without waiting for more."""
+MANY, MOMENT_MILLISECONDS = 1 << 22, 1
+"""Behind so many bytes the reader sleeps until a piece is whole; the last piece, which is shorter, waits a moment."""
 SLACK = 64
 """Bytes behind the last one that may be looked at: values are taken as if all were as long as the longest."""
 _FIRST = 1 << 14
@@ -31,13 +34,13 @@ Positions: TypeAlias = NDArray[np.int64]
 class SocketReader:
     """Reads a socket, and keeps the bytes that were not taken yet. ``lost`` is raised when the connection breaks."""
 
-    def __init__(self, socket: int, lost: Callable[[], Exception]) -> None:
-        self._socket, self._lost = socket, lost
+    def __init__(self, descriptor: int, lost: Callable[[], Exception]) -> None:
+        self._socket, self._lost = descriptor, lost
         self._buffer = bytearray(_FIRST)
-        self._begin = self._end = 0
+        self._begin = self._end = self._taken = 0
         self._piece = FIRST_PIECE
         self._poll = select.poll()
-        self._poll.register(socket, select.POLLIN)
+        self._poll.register(descriptor, select.POLLIN)
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -62,6 +65,7 @@ class SocketReader:
     def skip(self, size: int) -> None:
         """Takes so much of what is next; the next piece is up to twice as large."""
         self._begin += size
+        self._taken += size
         self._piece = min(max(self._piece, 2 * size), PIECE)
 
     def replace(self, at: int, data: bytes) -> None:
@@ -77,10 +81,26 @@ class SocketReader:
         message, whose ``size`` is known from its first ``head`` bytes."""
         self.wait(head)
         while len(self) < self._piece and not is_end(self._last()):
+            if self._taken > MANY:
+                self._await(self._piece - len(self))
             if not self._poll.poll(PAUSE_MILLISECONDS):
                 break
             self._read(self._piece)
         self.wait(size())
+
+    def _await(self, size: int) -> None:
+        """Sleeps until so many bytes have come, or for a moment. To be woken for each packet costs both sides more than
+        the packet. The option is not left set: whoever reads next may wait for less."""
+        try:
+            connection = socket.socket(fileno=self._socket)
+            try:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+                self._poll.poll(MOMENT_MILLISECONDS)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+            finally:
+                connection.detach()
+        except OSError as error:
+            raise self._lost() from error
 
     def _last(self) -> bytes:
         return bytes(self._buffer[max(self._begin, self._end - SLACK) : self._end])
