@@ -59,6 +59,11 @@ class Operator:
         """Cache of ``dqp.sql.dialects.statement``: the tree's statement, by dialect."""
         return {}
 
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What ``dqp.runtimes.local`` keeps of a plan's tree for the next time that it runs."""
+        return {}
+
     @property
     def inputs(self) -> tuple[Operator, ...]:
         return ()

@@ -39,8 +39,10 @@ def identifiers(tree: Operator) -> Iterator[str]:
 
 
 def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operator:
-    """The tree with ``change`` applied to every operator, children first."""
-    return change(tree.with_inputs(*(rewritten(each, change) for each in tree.inputs)))
+    """The tree with ``change`` applied to every operator, children first; the same object where nothing changes."""
+    inputs = [rewritten(each, change) for each in tree.inputs]
+    same = all(one is other for one, other in zip(inputs, tree.inputs, strict=True))
+    return change(tree if same else tree.with_inputs(*inputs))
 
 
 def used(expression: exp.Expression) -> frozenset[str]:

@@ -17,7 +17,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.execution.fetch import LOST, Lost, direct, places
-from dqp.execution.fragment import Columns, FragmentRunner, Leaf, Tuples, body_of
+from dqp.execution.fragment import Body, Columns, FragmentRunner, Leaf, Tuples, body_of
 from dqp.execution.leaves import quoted, read_as, remotes
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
@@ -232,7 +232,11 @@ class Local(Runtime):
             keys[path], keys[f"{path}/"] = call, ("below", call)
             return self.operation(call.function)
 
-        body = body_of(tree, self._catalog, input_of, operation_of)
+        body: Body | None = tree.kept.get("body")
+        if body is None:
+            body = body_of(tree, self._catalog, input_of, operation_of)
+            if len(keys) == 1:  # those of calls are made beside it
+                tree.kept["body"] = body
         execution.remarks += body.remarks
         runner = FragmentRunner(self._engine, execution, readings.begin, HERE, keys)
         above = execution.cancellation.span
@@ -248,11 +252,13 @@ class Local(Runtime):
 
 
 def adapted(query: Query, readings: Readings) -> Operator:
-    """The tree, planned again with the rows of its small build sides."""
-    if query.context is None:
+    """The tree, planned again with the rows of its small build sides; where it has none it is kept as it is."""
+    if query.context is None or "unreduced" in query.tree.kept:
         return query.tree
     tree = adapt(query.tree, query.context, readings.read, query.execution.options.inline_bytes)
     query.execution.remarks = tuple(query.context.remarks)
+    if tree is query.tree and not (readings.begun or query.execution.remarks):
+        tree.kept["unreduced"] = True
     return tree
 
 

@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from dqp.planning.semijoins import adaptive
 from dqp.planning.semijoins.adaptive import adapt
 from dqp.planning.semijoins.program import Reduction, program, share
 from dqp.planning.semijoins.reduction import reduced
+from dqp.runtimes import local as local_runtime
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution
@@ -100,6 +102,24 @@ def run(
         table = local.run(tree, names, types, context(catalog) if adapting else None, running).table()
     local.close()
     return sorted(zip(*table.to_pydict().values(), strict=True), key=repr)
+
+
+@pytest.mark.parametrize(("build", "prepared"), [(1_000_000, 1), (4, 2)])
+def test_a_plan_without_a_small_build_side_is_prepared_once(
+    monkeypatch: pytest.MonkeyPatch, build: float, prepared: int
+) -> None:
+    calls = {"adapt": 0, "body_of": 0}
+
+    def counted(name: str, function: Any, *arguments: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments)
+
+    for name in calls:
+        monkeypatch.setattr(local_runtime, name, partial(counted, name, getattr(local_runtime, name)))
+    catalog = catalog_of(Double("a", keys(3, 4, 5, 6)), Double("b", probing))
+    tree = joined(leaf("b", 1_000_000), leaf("a", build))
+    assert run(catalog, tree) == run(catalog, tree) == [(each, each * 2, each, 1) for each in (3, 4, 5, 6)]
+    assert calls == {"adapt": prepared, "body_of": prepared}
 
 
 @pytest.mark.parametrize(
