@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+import sqlglot
 from sqlglot import exp
 
 from dqp.algebra.constants import literal, number, value
@@ -16,7 +17,8 @@ from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, Estimator, costs
-from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.estimates import ColumnStatistics, Estimate
+from dqp.planning.costing.selectivity import selectivity
 from dqp.planning.rules import optimise
 
 
@@ -84,6 +86,27 @@ def rows(sql: str) -> float:
 )
 def test_filter(condition: str, expected: float) -> None:
     assert rows(f"select id from pg.orders where {condition}") == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("condition", "part"),
+    [
+        ("d = date '2020-05-01'", 0.6),
+        ("d = '2020-05-01'", 0.6),
+        ("d <> '2020-05-01'", 0.4),
+        ("d in ('2020-05-01', '2020-05-02')", 0.65),
+        ("d = '2020-05-02'", 0.05),
+        ("d = '2021-05-01'", 0.0),
+        ("d = 'never'", 0.05),
+        ("s = '2020-05-01'", 0.9),
+    ],
+)
+def test_a_text_that_is_compared_may_be_a_common_value(condition: str, part: float) -> None:
+    first, last = number(date(2020, 1, 1)), number(date(2020, 12, 31))
+    days = ColumnStatistics(9.0, 0.0, first, last, 4.0, common={date(2020, 5, 1): 0.6})
+    texts = ColumnStatistics(9.0, 0.0, None, None, 4.0, common={"2020-05-01": 0.9})
+    node = sqlglot.parse_one(condition, dialect="duckdb")
+    assert selectivity([node], Estimate(1000.0, {"d": days, "s": texts}))[0] == pytest.approx(part)
 
 
 @pytest.mark.parametrize(

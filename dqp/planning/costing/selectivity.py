@@ -176,7 +176,7 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
     if isinstance(node, exp.In) and node.expressions:
         one = statistics_of(node.this, estimate)
         inside = [each for each in node.expressions if _inside(each, one)]
-        return min(1.0, sum(one.frequency(value(each), _DEFAULTS["equal"]) for each in inside))
+        return min(1.0, sum(_frequency(each, one) for each in inside))
     if isinstance(node, exp.Like | exp.ILike):
         pattern = value(node.expression)
         return _DEFAULTS["prefix" if isinstance(pattern, str) and pattern[:1] not in ("%", "_") else "like"]
@@ -199,9 +199,17 @@ def _equal(node: exp.Expression, estimate: Estimate) -> float:
         one, constant = (left, node.expression) if value(node.expression) is not None else (right, node.this)
         if not _inside(constant, one):
             return 0.0
-        return one.frequency(value(constant), _DEFAULTS["equal"])
+        return _frequency(constant, one)
     known = [each.distinct for each in (left, right) if each.distinct is not None]
     return 1 / max(1.0, *known) if known else _DEFAULTS["equal"]
+
+
+def _frequency(constant: exp.Expression, one: ColumnStatistics) -> float:
+    """The part of the rows with this value; a text may stand for one that is common."""
+    known = value(constant)
+    if isinstance(known, str) and one.common and (place := _place(constant, one)) is not None:
+        known = next((each for each in one.common if number(each) == place), known)
+    return one.frequency(known, _DEFAULTS["equal"])
 
 
 def _inside(constant: exp.Expression, one: ColumnStatistics) -> bool:
