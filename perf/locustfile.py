@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import time
+from html import escape
 from typing import Any
-from xml.sax.saxutils import escape
 
 from locust import FastHttpUser, constant, events, task
 from locust.exception import RescheduleTask
@@ -50,6 +50,23 @@ def arguments(parser: Any) -> None:
     parser.add_argument(
         "--mode", default="whole", choices=["whole", "pull"], help="the result at once, or one request a block"
     )
+    parser.add_argument("--times", default="", help="a file for the milliseconds of each result (locust rounds them)")
+
+
+_times: list[float] = []
+
+
+@events.request.add_listener
+def timed(name: str, response_time: float, exception: Exception | None, **_: Any) -> None:
+    if name in (WHOLE, STREAM) and exception is None:
+        _times.append(response_time)
+
+
+@events.quitting.add_listener
+def told(environment: Any, **_: Any) -> None:
+    if environment.parsed_options.times:
+        with open(environment.parsed_options.times, "w") as file:
+            json.dump(_times, file)
 
 
 class Scientist(FastHttpUser):

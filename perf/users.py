@@ -7,6 +7,7 @@ the database, so the figures are of the machine as a whole. Users do not pause b
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,7 @@ def run(world: World, rounds: int) -> Report:
 def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SECONDS, sql: str | None = None) -> Level:
     """One locust run, in a process of its own (gevent replaces the standard library's blocking calls)."""
     with tempfile.TemporaryDirectory() as directory:
+        times = Path(directory) / "times.json"
         command = [
             *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--host", service),
             *(
@@ -89,6 +91,7 @@ def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SE
                 str(Path(directory) / "level"),
             ),
             *("--resource", "pg", "--mode", mode, "--blocksize", str(blocksize), "--only-summary"),
+            *("--times", str(times)),
             *("--exit-code-on-error", "0", "--loglevel", "WARNING", *(("--sql", sql) if sql is not None else ())),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -96,6 +99,7 @@ def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SE
             raise RuntimeError(f"locust failed:\n{done.stderr[-2000:]}")
         stats = _rows(Path(directory) / "level_stats.csv")
         failures = _rows(Path(directory) / "level_failures.csv")
+        waits = sorted(json.loads(times.read_text()))
     name = WHOLE if mode == "whole" else STREAM
     entry = next((row for row in stats if row["Name"] == name), None)
     refused = sum(int(row["Occurrences"]) for row in failures if row["Name"] == REFUSED)
@@ -106,7 +110,7 @@ def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SE
     requests = int(entry["Request Count"])
     answers = requests - int(entry["Failure Count"])
     rate = float(entry["Requests/s"]) * answers / requests
-    p50, p95, p99 = (float(entry[key]) for key in ("50%", "95%", "99%"))
+    p50, p95, p99 = (waits[len(waits) * each // 100] if waits else float("nan") for each in (50, 95, 99))
     return Level(users, answers, rate, p50, p95, p99, refused, failed)
 
 

@@ -51,7 +51,7 @@ def run(world: World, rounds: int) -> Report:
             cost = {workers: statistics.median(each for _, each in levels) for workers, levels in busy.items()}
             p50 = {workers: statistics.median(each.p50 for each in levels) for workers, levels in alone.items()}
             rows += [
-                [name, workers, f"{rate[workers]:.1f}", f"{cost[workers] * 1e3:.2f}", f"{p50[workers]:.1f}"]
+                [name, workers, f"{rate[workers]:.1f}", f"{cost[workers] * 1e3:.2f}", f"{p50[workers]:.2f}"]
                 for workers in services
             ]
             most = world.workers

@@ -6,7 +6,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -504,6 +504,28 @@ def test_places_that_workers_share_are_never_too_many_and_never_lost(concurrent:
     assert (ended + given_up, at_work) == (400, [])
     for name in ("small", "large", "small_waiting", "large_waiting"):
         assert table.total(name) == 0
+
+
+def test_a_request_among_few_locks_the_shared_table_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to begin and once to end: nobody waits for its place."""
+    table = Table.create(2)
+    table.own = 0
+    admission = SharedAdmission(4, 4, SECONDS, table, Peers(0, [Inbox.create(), Inbox.create()]))
+    locked, blocks = table.locked, 0
+
+    def counted() -> AbstractContextManager[None]:
+        nonlocal blocks
+        blocks += 1
+        return locked()
+
+    monkeypatch.setattr(table, "locked", counted)
+
+    async def request() -> None:
+        await admission.acquire(small=True)
+        admission.release(small=True)
+
+    asyncio.run(request())
+    assert (blocks, table.total("small")) == (2, 0)
 
 
 def test_a_connection_that_is_lost_on_its_way_is_counted() -> None:

@@ -38,7 +38,7 @@ class SharedAdmission(Admission):
         with table.locked():
             if small:
                 table.set("reserved_until", time.monotonic() + RESERVED_SECONDS)
-            waiting = int(table.total("small_waiting") + table.total("large_waiting"))
+            waiting = self._waits()
             if self._fits(small) and not table.total(f"{_KINDS[small]}_waiting"):
                 self._enter(small)
                 return None
@@ -50,6 +50,10 @@ class SharedAdmission(Admission):
             self._publish()
             return turn
 
+    def _waits(self) -> int:
+        """How many requests wait, of all workers."""
+        return int(self._table.total("small_waiting") + self._table.total("large_waiting"))
+
     def _give_up(self, turn: asyncio.Future[None], small: bool) -> None:
         with self._table.locked():
             if turn in self._waiting[small]:
@@ -60,7 +64,9 @@ class SharedAdmission(Admission):
     def release(self, *, small: bool = False) -> None:
         with self._table.locked():
             self._leave(small)
-        self.wake()
+            waiting = self._waits()
+        if waiting:
+            self.wake()
 
     def wake(self) -> None:
         """Gives free places to the requests that are next."""
