@@ -1,8 +1,11 @@
 """COPY's binary rows, against an encoder that follows PostgreSQL's send functions value by value."""
 
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +19,9 @@ from dai.drivers.postgresql import rows as postgresql_rows
 from dai.drivers.postgresql.driver import PostgreSQL
 from dai.drivers.postgresql.rows import _arrays, _messages
 from dai.drivers.postgresql.types import Shape
-from dai.errors import DatabaseUnavailableError, DataError, StatementError
+from dai.errors import CancelledError, DatabaseUnavailableError, DataError, StatementError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.statements import table
 
 SHAPES = (
@@ -190,6 +195,83 @@ def test_a_large_result_is_whole_and_in_order(driver: PostgreSQL, most: int | No
 def test_long_values(driver: PostgreSQL, size: int) -> None:
     actual = table(driver, f"SELECT n, repeat('x', {size}) AS x FROM generate_series(1, 3) n")
     assert [len(value) for value in actual.column("x").to_pylist()] == [size] * 3
+
+
+def slowly(stream: Stream, rows: int | None = None, into: list[int] | None = None) -> list[int]:
+    """The first column, of a consumer that takes longer than reading does; it closes the stream after some rows."""
+    taken = [] if into is None else into
+    with stream:
+        for batch in stream:
+            time.sleep(0.03)
+            taken += batch.column(0).to_pylist()
+            if rows is not None and len(taken) > rows:
+                break
+    return taken
+
+
+def threads() -> set[str]:
+    return {each.name for each in threading.enumerate() if each.name.startswith("ahead")}
+
+
+@pytest.mark.parametrize("most", [None, 70_000])
+def test_rows_are_read_ahead_for_a_consumer_that_takes_long(
+    driver: PostgreSQL, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    seen: set[str] = set()
+    decode = postgresql_rows._arrays
+
+    def noted(*given: Any) -> Any:
+        seen.add(threading.current_thread().name.partition("_")[0])
+        return decode(*given)
+
+    monkeypatch.setattr(postgresql_rows, "_arrays", noted)
+    sql = "SELECT n::int, repeat('x', 40) FROM generate_series(1, 100000) n"
+    taken = slowly(driver.query(sql, cancellation=Cancellation()), most)
+    assert taken == list(range(1, len(taken) + 1))
+    assert len(taken) == 100_000 if most is None else most < len(taken) < 100_000
+    assert "ahead" in seen
+    assert not threads()
+    assert driver.pool_state()["open"] == (1 if most is None else 0)
+
+
+STOPS = (
+    "SELECT n::int, repeat('x', 40), CASE WHEN n > 60000 THEN pg_sleep(100)::text END FROM generate_series(1, 100000) n"
+)
+
+
+def test_a_stream_is_closed_while_the_database_computes_what_is_read_ahead(driver: PostgreSQL) -> None:
+    began = time.monotonic()
+    assert len(slowly(driver.query(STOPS, cancellation=Cancellation()), 50_000)) > 50_000
+    assert time.monotonic() - began < 30
+    assert not threads()
+    assert table(driver, "SELECT count(*) AS n FROM pg_stat_activity WHERE query LIKE '%n > 60000%'").to_pylist() == [
+        {"n": 1}
+    ]
+
+
+def test_cancelling_stops_what_is_read_ahead(driver: PostgreSQL) -> None:
+    cancellation = Cancellation()
+    timer = threading.Timer(1, cancellation.cancel, [CancelledError("enough")])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(CancelledError, match="enough"):
+        slowly(driver.query(STOPS, cancellation=cancellation))
+    assert time.monotonic() - began < 30
+    timer.join()
+    assert not threads()
+
+
+def test_a_failure_in_what_is_read_ahead_comes_behind_the_rows_before_it(driver: PostgreSQL) -> None:
+    stream = driver.query(
+        "SELECT 1 / (n - 90000) + n AS q, repeat('x', 40) FROM generate_series(1, 100000) n",
+        cancellation=Cancellation(),
+    )
+    taken: list[int] = []
+    with pytest.raises(StatementError, match="division by zero"):
+        slowly(stream, into=taken)
+    assert 70_000 < len(taken) < 90_000
+    assert driver.pool_state()["open"] == 1
+    assert not threads()
 
 
 def test_no_rows(driver: PostgreSQL) -> None:

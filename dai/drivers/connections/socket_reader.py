@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -57,6 +58,11 @@ class SocketReader:
     def number(self, begin: int, end: int, order: str) -> int:
         return int.from_bytes(self.copy(begin, end), order)  # type: ignore[arg-type]
 
+    def cut(self) -> None:
+        """Ends the connection: a thread that waits for more finds it lost."""
+        with suppress(OSError), self._connection() as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
     def drop(self) -> None:
         """Lets go of the room for pieces, once nothing more is to come: who keeps a stream does not keep that."""
         self._buffer = bytearray(SLACK)
@@ -92,15 +98,20 @@ class SocketReader:
         """Sleeps until so many bytes have come, or for a moment. To be woken for each packet costs both sides more than
         the packet. The option is not left set: whoever reads next may wait for less."""
         try:
-            connection = socket.socket(fileno=self._socket)
-            try:
+            with self._connection() as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
                 self._poll.poll(MOMENT_MILLISECONDS)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-            finally:
-                connection.detach()
         except OSError as error:
             raise self._lost() from error
+
+    @contextmanager
+    def _connection(self) -> Iterator[socket.socket]:
+        connection = socket.socket(fileno=self._socket)
+        try:
+            yield connection
+        finally:
+            connection.detach()
 
     def _last(self) -> bytes:
         return bytes(self._buffer[max(self._begin, self._end - SLACK) : self._end])

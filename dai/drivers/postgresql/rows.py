@@ -24,6 +24,7 @@ import psycopg
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dai.drivers.connections.ahead import ReadAhead
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import ROW_BYTES, too_long
 from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
@@ -117,27 +118,29 @@ def copied(
                 one_round_trip(connection, [(calls.encode(), text_parameters)], transaction=False)
         copy = _Copy(connection, Projection.of(inner, shapes).sql, query.sql)
 
+    def read() -> pa.RecordBatch | None:
+        with interruptible(cancellation, interrupt):
+            arrays = copy.rows(shapes)
+        return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+
     def batches() -> Iterator[pa.RecordBatch]:
-        seen = 0
+        seen, ahead = 0, ReadAhead(read)
         try:
-            while True:
-                with interruptible(cancellation, interrupt):
-                    arrays = copy.rows(shapes)
-                if arrays is None:
-                    break
-                whole = pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+            while (whole := ahead.next()) is not None:
                 seen += whole.num_rows
                 for start in range(0, whole.num_rows, batch_rows):
                     yield whole if whole.num_rows <= batch_rows else whole.slice(start, batch_rows)
             description.rows = float(seen)
         finally:
-            clean = copy.ended and not cancellation.cancelled
+            if unfinished := ahead.busy or not copy.ended:
+                with suppress(Exception):
+                    interrupt()
+                copy.cut()
+            ahead.close()
+            clean = not unfinished and not cancellation.cancelled
             if clean:
                 with suppress(psycopg.Error):
                     tidy(connection, [ROLLBACK, UNLOCK])
-            elif not copy.ended:
-                with suppress(Exception):
-                    interrupt()
             release(clean)
 
     return begun(description.schema, batches())
@@ -178,6 +181,10 @@ class _Copy:
                 return _arrays(data, starts, ends, shapes)
             self._other(len(shapes))
         return None
+
+    def cut(self) -> None:
+        """Ends the connection, also for a thread that reads it."""
+        self._reader.cut()
 
     def _size(self) -> int:
         size = 1 + self._reader.number(1, 5, "big")
