@@ -46,12 +46,14 @@ class Us:
 
     def run(self, sql: str) -> None:
         cancellation = Cancellation()
-        timer = threading.Timer(self.patience or threading.TIMEOUT_MAX, cancellation.cancel)
-        timer.start()
+        timer = None if self.patience is None else threading.Timer(self.patience, cancellation.cancel)
+        if timer is not None:  # a thread of its own, which is no part of a query
+            timer.start()
         try:
             self._answer = self.lab.coordinator.query(sql, cancellation=cancellation).table()
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
 
     def result(self) -> pa.Table:
         return self._answer
