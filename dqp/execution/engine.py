@@ -192,16 +192,22 @@ class _Run:
             for name, data in (self._tables | self._inputs).items():
                 self._cursor.register(name, data)
             fragment = types is None
-            if types is None:
+            relation = None
+            if types is None or not any(map(_converted, types)):
                 relation = self._query(f"SELECT * FROM (\n{sql}\n)")
-                names, types = names or relation.columns, [str(each) for each in relation.types]
+                have = [str(each) for each in relation.types]
+                if types is None:
+                    names, types = names or relation.columns, have
+                if have != list(types) or any(map(_converted, have)):
+                    relation = None
             forms = [nested(each) if fragment else None for each in types]
-            items = [
-                f'{_arriving(f"#{at}", each, form)} AS "{at}"'
-                for at, (each, form) in enumerate(zip(types, forms, strict=True), 1)
-            ]
-            whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
-            self._reader = self._query(whole).to_arrow_reader(_VECTOR_ROWS)
+            if relation is None or any(forms):  # DuckDB would parse and bind casts that change nothing
+                items = [
+                    f'{_arriving(f"#{at}", each, form)} AS "{at}"'
+                    for at, (each, form) in enumerate(zip(types, forms, strict=True), 1)
+                ]
+                relation = self._query(f"SELECT {', '.join(items)} FROM (\n{sql}\n)")
+            self._reader = relation.to_arrow_reader(_VECTOR_ROWS)
         called = names or [f"c{at}" for at in range(1, len(types) + 1)]
         fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
         if fragment:
@@ -325,6 +331,11 @@ def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
 def arrival(type: str) -> str:
     """The template of the expression that gives a column of a DuckDB type in a form that Arrow has."""
     return arrow_type(duckdb.sqltype(type))[1] or "{}"
+
+
+def _converted(type: str) -> bool:
+    """Whether a column of a DuckDB type is to be converted for Arrow."""
+    return arrival(type) != "{}"
 
 
 @_remembered

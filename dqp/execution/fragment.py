@@ -18,7 +18,7 @@ from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, colu
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
-from dqp.execution.leaves import Leaves, over, read_as, restored
+from dqp.execution.leaves import Leaves, as_promised, over, read_as, restored, table_of
 from dqp.execution.service_calls import Operation, calling
 
 Columns = tuple[tuple[str, str], ...]
@@ -141,11 +141,17 @@ class FragmentRunner:
                     tables[name] = read_as(name, each.columns, each.data.schema)
         for name, input in begun.items():
             stream = input.rows.stream()
-            inputs[name] = stream.table() if input.whole else stream
+            rows = stream.table() if input.whole else stream
             if input.columns is not None:
-                tables[name] = read_as(name, input.columns, stream.schema)
+                selected = read_as(name, input.columns, stream.schema)
+                if name not in body.repeated and as_promised(input.columns, stream.schema):
+                    # DuckDB need not parse and bind the SELECT, which would select all.
+                    inputs[table_of(name)] = rows
+                    continue
+                tables[name] = selected
             elif not input.whole:
                 tables[name] = restored(name, stream.schema)
+            inputs[name] = rows
         return over(body.sql, tables, body.repeated), inputs
 
     def _called(self, called: Called, path: str) -> Stream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from sqlglot import exp
@@ -134,11 +134,22 @@ def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) ->
     for identifier, want in columns:
         if names[identifier] != 1:
             raise DataError("A source returned other columns than its statement selects.")
-        text, arrived = quoted(identifier), schema.field(identifier).type
-        same = want.replace(" ", "").upper() == duckdb_type(arrived).replace(" ", "").upper()
-        same = same and not pa.types.is_null(arrived)  # which DuckDB would take for a type of its own
-        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
+        text = quoted(identifier)
+        items.append(text if _arrives(schema.field(identifier), want) else f"CAST({text} AS {want}) AS {text}")
     return f"SELECT {', '.join(items)} FROM {quoted(name)}"
+
+
+def as_promised(columns: Sequence[tuple[str, str]], schema: pa.Schema) -> bool:
+    """Whether ``read_as`` would select all columns as they are."""
+    return [each for each, _ in columns] == schema.names and all(
+        _arrives(field, want) for field, (_, want) in zip(schema, columns, strict=True)
+    )
+
+
+def _arrives(field: pa.Field, want: str) -> bool:
+    """Whether DuckDB reads the column in that type; one without a type is of a type of its own there."""
+    same = want.replace(" ", "").upper() == duckdb_type(field.type).replace(" ", "").upper()
+    return same and not pa.types.is_null(field.type)
 
 
 def table_of(name: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from dai.errors import CancelledError, DataError, InternalError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import TYPE_NAME, Stream
-from dqp.execution.engine import Engine
+from dqp.execution.engine import Engine, _Run
 from dqp.execution.execution import Execution
 from tests.dqp.doubles import batch, execution
 
@@ -41,6 +41,24 @@ def test_streams_and_tables_are_its_inputs(engine: Engine) -> None:
             running,
         ).table()
     assert table.to_pydict() == {"name": ["three", "two"], "v": [30, 20]}
+
+
+@pytest.mark.parametrize("types", [None, ["INTEGER", "BIGINT"]])
+def test_a_query_that_gives_the_types_that_are_wanted_is_bound_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, types: list[str] | None
+) -> None:
+    asked: list[str] = []
+    query = _Run._query
+
+    def counted(self: _Run, sql: str) -> Any:
+        asked.append(sql)
+        return query(self, sql)
+
+    monkeypatch.setattr(_Run, "_query", counted)
+    with execution() as running:
+        table = engine.run("SELECT id, v FROM r", {"r": stream(batch(1, 2))}, running, types=types).table()
+    assert table.to_pydict() == {"id" if types is None else "c1": [1, 2], "v" if types is None else "c2": [10, 20]}
+    assert asked == ["SELECT * FROM (\nSELECT id, v FROM r\n)"]
 
 
 def test_columns_are_named_and_cast_as_the_query_says(engine: Engine) -> None:

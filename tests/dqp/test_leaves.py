@@ -5,9 +5,11 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import dqp
+from dqp.execution.leaves import as_promised
 from dqp.interfaces.lab import Lab
 
 
@@ -41,3 +43,17 @@ def test_what_a_query_as_written_reads_once_streams(
 ) -> None:
     assert sorted(tuple(each.values()) for each in lab.sql(sql).arrow().to_pylist()) == sorted(expected)
     assert ("AS MATERIALIZED" in lab.explain(sql, analyze=True).text) == gathered
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([("a", pa.int32()), ("b", pa.decimal128(12, 2))], True),
+        ([("b", pa.int32()), ("a", pa.decimal128(12, 2))], False),
+        ([("a", pa.int64()), ("b", pa.decimal128(12, 2))], False),
+        ([("a", pa.null()), ("b", pa.decimal128(12, 2))], False),
+        ([("a", pa.int32())], False),
+    ],
+)
+def test_what_arrives_as_promised(fields: list[tuple[str, pa.DataType]], expected: bool) -> None:
+    assert as_promised([("a", "INTEGER"), ("b", "DECIMAL(12, 2)")], pa.schema(fields)) is expected

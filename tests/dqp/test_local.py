@@ -33,7 +33,7 @@ from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
 from dqp.execution.service_calls import Operation
 from dqp.runtimes import local as local_runtime
-from dqp.runtimes.local import Local
+from dqp.runtimes.local import ROOT, Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution, numbers, remote
 from tests.processes import until
@@ -113,6 +113,15 @@ def test_sources_are_asked_before_the_fragment_is_written(monkeypatch: pytest.Mo
     table = run(catalog_of(one, other), tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
     assert table.num_rows == 5
     assert (len(one.asked), len(other.asked)) == (1, 1)
+
+
+def test_what_arrives_as_promised_is_read_as_it_is() -> None:
+    catalog = catalog_of(Double("a", rows(batch(1, 5))), Double("b", rows(batch(1, 5))))
+    tree = Join(remote(numbers("a"), "a_"), remote(numbers("b"), "b_"), "inner", equal("a_id", "b_id"))
+    with execution() as running:
+        assert run(catalog, tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"], running).num_rows == 5
+        (statement,) = next(each.statements for each in running.measurements() if each.key == ROOT)
+    assert statement.startswith("SELECT")
 
 
 def test_a_correlated_subquery_over_another_source() -> None:
