@@ -456,3 +456,31 @@ def test_what_is_computed_once_is_not_reduced_for_one_use_alone() -> None:
     assert len(large.asked) == 1
     assert "WHERE" not in large.asked[0]
     assert len(rows) == 49
+
+
+def _counted(number: int) -> Aggregate:
+    """Both columns of the large table, one more use of it."""
+    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
+    count = exp.Count(this=exp.Star(), big_int=True)
+    return Aggregate(
+        large, ((f"g{number}", column(f"k{number}")), (f"h{number}", column(f"v{number}"))), ((f"c{number}", count),)
+    )
+
+
+@pytest.mark.parametrize("second", ["o_k", "o_v"])
+def test_what_is_computed_once_is_reduced_where_two_columns_are_equal_to_one(second: str) -> None:
+    """Where each use has columns of its own for the keys of both, there is no reduction."""
+    one, other, large = Double("s", keys(4, 6)), Double("o", keys(4, 6)), Double("l", probing)
+
+    def use(number: int, of: str, columns: tuple[str, str]) -> Operator:
+        equal = [
+            exp.EQ(this=column(f"{each}{number}"), expression=column(name))
+            for each, name in zip("gh", columns, strict=True)
+        ]
+        return Join(_counted(number), leaf(of, 100), "inner", exp.and_(*equal))
+
+    uses = use(1, "s", ("s_k", "s_k")), use(2, "o", ("o_k", second))
+    condition = exp.LTE(this=column("g1"), expression=column("g2"))
+    assert run(catalog_of(one, other, large), Join(*uses, "left", condition)) == []
+    assert len(large.asked) == 1
+    assert ("WHERE" in large.asked[0]) is (second == "o_k")

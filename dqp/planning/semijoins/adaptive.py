@@ -87,17 +87,25 @@ def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> 
         same = [each for each in steps if each.probe == twin and [other for _, other in each.pairs] == wanted]
         # What builds inside of the subtree has twins itself.
         same = [each for each in same if each.build in builds or each.build == step.build or not builds]
+        # A column that is equal to two of the probe is one column of keys for both.
+        same = [each for each in same if _repeated(each) == _repeated(step)]
         if not same:
             return []
         group.append(same[0])
     return group
 
 
+def _repeated(step: Reduction) -> list[int]:
+    """For each pair the first that has the same column of the build."""
+    columns = [one for one, _ in step.pairs]
+    return [columns.index(each) for each in columns]
+
+
 def _of_all(group: Sequence[Reduction], rows: Sequence[pa.Table]) -> Sequence[pa.Table]:
     """For each of the steps the keys of all, as columns of its own build."""
     if len(group) == 1:
         return rows
-    columns = [[one for one, _ in each.pairs] for each in group]
+    columns = [[*dict(each.pairs)] for each in group]
     keys = [table.select(names) for table, names in zip(rows, columns, strict=True)]
     plain = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in keys]
     united = pa.concat_tables(plain, promote_options="permissive")
