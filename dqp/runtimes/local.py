@@ -12,7 +12,8 @@ from sqlglot import exp
 from dai.errors import DaiError, InternalError
 from dai.streams.stream import Stream
 from dai.streams.tracing import streamed
-from dqp.algebra.operators import Call, Operator, Project, Remote
+from dqp.algebra.operators import Call, Operator, Project, Remote, Scan
+from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
 from dqp.execution.execution import Execution, ExecutionOptions
@@ -221,7 +222,7 @@ class Local(Runtime):
     def _here(self, query: Query, readings: Readings) -> Stream:
         execution, tree = query.execution, adapted(query, readings)
         execution.placement = Placement.here(tree)
-        for each in remotes(tree):  # the sources work while the rest is prepared
+        for each in _apart(tree):  # the sources work while the rest is prepared
             readings.read(each)
         keys: dict[str, Hashable] = {"": ROOT}
 
@@ -249,6 +250,14 @@ class Local(Runtime):
         if name not in self._operations:
             raise InternalError(f"There is no operation {name!r}.")
         return self._operations[name]
+
+
+def _apart(tree: Operator) -> list[Remote]:
+    """The remote subtrees, if each reads tables of its own. Others may be parts of what is computed once: of those that
+    are equal but for their columns one is asked."""
+    leaves = list(remotes(tree))
+    tables = [each for leaf in leaves for each in {scan.table for scan in walk(leaf.tree) if isinstance(scan, Scan)}]
+    return leaves if len(set(tables)) == len(tables) else []
 
 
 def adapted(query: Query, readings: Readings) -> Operator:
