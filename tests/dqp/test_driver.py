@@ -210,7 +210,7 @@ def test_of_a_file(tmp_path: Path, urls: dict[str, str]) -> None:
         ({"sources": [{"alias": "a", "resource": "oen"}]}, "The source 'a': There is no data resource 'oen'"),
         ({"sources": [{"alias": "a", "resource": "lab"}]}, "The source 'a': There is no data resource 'lab'"),
         ({"surces": []}, r"\[federations.lab\] has no key 'surces'"),
-        ({"sources": {"a": "sqlite://"}}, r"federations.lab.sources\[1\]: a service's federation reads resources"),
+        ({"sources": {"a": "sqlite://"}}, r"federations.lab.sources.a: a service's federation reads resources"),
     ],
 )
 def test_what_cannot_be_served_is_said_at_start(
