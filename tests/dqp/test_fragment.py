@@ -412,6 +412,6 @@ def test_joins_are_made_in_the_order_of_the_sql(engine: Engine, choosing: bool) 
 
 def _rows(profile: Any) -> Iterator[int]:
     """Of each operator."""
-    yield int(profile.get("operator_cardinality", 0))
+    yield int(profile.get("intermediate_rows", 0))
     for each in (*profile.get("children", ()), *profile.get("operator", ())):
         yield from _rows(each)
