@@ -1,18 +1,21 @@
 """HTTP on a connection: heads and bodies that are too long or too slow, HTTP/1.0, transfers that break off."""
 
+import http.client
 import logging
 import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from dai.api.requests.head import HEAD_BYTES
-from dai.api.server.protocol import MOST_WAITING
+from dai.api.server.protocol import LARGE_BYTES, MOST_WAITING
 from dai.api.server.serve import Background, background
 from tests.api.conftest import ENDLESS, FAILS_LATE, configured, streamed
 
@@ -275,6 +278,30 @@ def test_what_is_no_slow_request_is_left_alone(hasty: Background) -> None:
             time.sleep(2 * SHORT)
         asked(wire, f"select count(*) as n from ({ENDLESS} limit 4000000)")
         assert head_of(wire)[0] == 200
+
+
+@pytest.mark.parametrize("pause", [0, SHORT])
+def test_large_chunks_are_not_copied(shared: Background, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
+    copied: list[int] = []
+    send = RequestResponseCycle.send
+
+    async def noted(cycle: RequestResponseCycle, message: Any) -> None:
+        copied.append(len(message.get("body", b"")))
+        await send(cycle, message)
+
+    monkeypatch.setattr(RequestResponseCycle, "send", noted)
+    body = orjson.dumps({"sql": f"select i, '{'x' * 1000}' as s from ({ENDLESS} limit 30000)"})
+    parts = urlsplit(shared.url)
+    with closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SOON)) as connection:
+        for _ in range(2):  # the connection serves on
+            headers = {"Content-Type": "application/json", "Accept": "text/csv"}
+            connection.request("POST", "/resources/book/query", body, headers)
+            answer = connection.getresponse()
+            assert answer.headers["Transfer-Encoding"] == "chunked"
+            time.sleep(pause)  # more is made than the system takes
+            lines = answer.read().split(b"\r\n")
+            assert lines == [b"i,s", *(b"%d,%s" % (each, b"x" * 1000) for each in range(1, 30_001)), b""]
+    assert max(copied) < LARGE_BYTES
 
 
 @pytest.mark.parametrize("size", [10, 30_000])

@@ -46,6 +46,8 @@ HOLD_LITTLE = "dai.hold_little"
 
 MOST_WAITING = 32
 """Requests of a connection that wait behind the one that is answered; each takes a hundred times its bytes."""
+LARGE_BYTES = 1 << 16
+"""A chunk of fewer bytes is copied sooner than it is sent in parts."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection."""
 
@@ -183,7 +185,7 @@ class _Protocol(HttpToolsProtocol):
         cycle: RequestResponseCycle = cast(Any, send).__self__
         in_chunks = scope["http_version"] != "1.0"
         try:
-            answer = send if in_chunks else _without_chunks(cycle)
+            answer = _uncopied(cycle) if in_chunks else _without_chunks(cycle)
             await self.config.loaded_app(
                 scope, receive, _ending(cycle, answer) if cycle.waiting_for_100_continue else answer
             )
@@ -340,6 +342,24 @@ def _ending(cycle: RequestResponseCycle, answer: Send) -> Send:
         if cycle.waiting_for_100_continue:
             cycle.keep_alive = False
         await answer(message)
+
+    return send
+
+
+def _uncopied(cycle: RequestResponseCycle) -> Send:
+    """``cycle.send``, which would copy a large chunk to put its size in front of it."""
+
+    async def send(message: Any) -> None:
+        body = message.get("body", b"")
+        if cycle.chunked_encoding and len(body) >= LARGE_BYTES:
+            nothing: Any = {**message, "body": b"", "more_body": True}
+            await cycle.send(nothing)  # waits for room
+            if not cycle.disconnected:
+                cycle.transport.writelines([b"%x\r\n" % len(body), body, b"\r\n"])
+            if message.get("more_body"):
+                return
+            message = {**message, "body": b""}
+        await cycle.send(message)
 
     return send
 
