@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-FIRST_PIECE, PIECE = 1 << 17, 1 << 19
+FIRST_PIECE, PIECE = 1 << 17, 1 << 20
 """Bytes that are looked at together, at first and in the end: few enough for the processor's cache, enough to forget
 what a look costs. The first pieces are smaller, since the rest comes while they are on their way."""
 PAUSE_MILLISECONDS = 10
