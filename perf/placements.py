@@ -149,7 +149,7 @@ def _reported(
         [
             [
                 query,
-                *(shown(each.first[side]) if side in each.first else "–" for side in sides),
+                *(_first(each, side) for side in sides),
                 *(shown(each.of(side)) if side in each.warm else "–" for side in sides),
                 f"{each.of(US) / each.of(each.best()):.2f}" if each.best() else "–",
             ]
@@ -185,6 +185,11 @@ def _reported(
     report.goal(f"{name}: queries above {FACTOR:g} x the best peer + {MORE:g} s", len(slow), 0)
     unfinished = [query for query, each in times.items() if math.isinf(each.first[US])]
     report.goal(f"{name}: queries that do not end", len(unfinished), 0)
+
+
+def _first(times: Times, side: str) -> str:
+    seconds = times.first.get(side)
+    return "–" if seconds is None else shown(seconds) if math.isfinite(seconds) else "stopped"
 
 
 def _draw(axes: Any, benchmark: str, times: Mapping[str, Times]) -> None:
