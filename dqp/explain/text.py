@@ -61,7 +61,8 @@ def size(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Seconds for people."""
+    """Seconds for people, from whole microseconds, as they are in JSON."""
+    value = round(value, 6)
     if value < 0.000_000_5:
         return "<1 µs"
     if value < 0.0001:

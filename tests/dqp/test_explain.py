@@ -323,3 +323,8 @@ def test_units() -> None:
 def test_explained_over_a_file(coordinator: Coordinator, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(coordinator.explain(JOINED).json)
     assert Explanation.of((tmp_path / "plan.json").read_text()).sql == JOINED
+
+
+@pytest.mark.parametrize("seconds", [0.011_549_6, 0.000_099_6, 0.999_999_6, 1.004_999_6, 0.000_000_4])
+def test_seconds_are_the_same_in_text_and_json(seconds: float) -> None:
+    assert duration(seconds) == duration(round(seconds, 6))
