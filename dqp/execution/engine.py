@@ -1,8 +1,12 @@
 """A fragment: SQL for DuckDB over Arrow streams, and how it runs.
 
 One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
-on a cursor of its own. DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to
-its end, then the probe side. It waits for an input without holding Python's lock, and a fragment's first rows come
+on a cursor of its own. It joins in the order of the SQL, which is the plan's: DuckDB knows no statistics of the inputs.
+Only where a user's text stands in the SQL as it was written does DuckDB choose, in a second DuckDB, because that is a
+setting of a whole one.
+
+DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to its end, then the probe
+side. It waits for an input without holding Python's lock, and a fragment's first rows come
 while its probing input is still being read.
 """
 
@@ -55,16 +59,26 @@ _VECTOR_ROWS = 2048
 
 class Engine:
     """One DuckDB in memory; thread-safe. ``memory_bytes``: what all its queries hold together before they spill to
-    ``directory`` (0: DuckDB's own limit, 80 % of the machine). Statements reach no file, extension or setting. A
+    ``directory`` (0: DuckDB's own limit, 80 % of the machine); those that choose their order of joins hold at most half
+    as much beside it. Statements reach no file, extension or setting. A
     thread of DuckDB's needs some memory that it cannot spill: where there is little there are fewer threads."""
 
-    def __init__(self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None) -> None:
+    def __init__(
+        self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None, choosing: bool = False
+    ) -> None:
         self._settings: dict[str, Any] = {"python_enable_replacements": False, "allocator_background_threads": True}
         if memory_bytes:
             self._settings["memory_limit"] = f"{memory_bytes}B"
             threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
+        elif choosing:
+            self._settings["memory_limit"] = "40%"
         if threads:
             self._settings["threads"] = threads
+        self._choosing = (
+            self
+            if choosing
+            else Engine(memory_bytes=memory_bytes // 2, threads=threads, directory=directory, choosing=True)
+        )
         self._measured = min(_PROFILED, max(1, memory_bytes // _PROFILE_BYTES)) if memory_bytes else _PROFILED
         self._directory = directory
         self._root: DuckDBPyConnection | None = None
@@ -81,17 +95,21 @@ class Engine:
         names: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         measure: Measure | None = None,
+        choosing: bool = False,
     ) -> Stream:
         """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
         that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
         ``names``: the columns' names (a name may repeat). Without ``types``, the types are in the metadata of the
-        fields, for ``leaves.restored``. ``measure`` gets what each operator did, if the execution is profiled.
+        fields, for ``leaves.restored``. ``choosing``: DuckDB chooses the order of joins. ``measure``
+        gets what each operator did, if the execution is profiled.
 
         Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
         DataError for a value that does not fit a type, LimitError when memory and disk do not suffice, StatementError
         for SQL that DuckDB refuses, the cause of a failed input. The inputs are closed with the stream; closing it
         before its end ends the execution's attempt, so that inputs that wait for something wake up.
         """
+        if choosing and self._choosing is not self:
+            return self._choosing.run(sql, inputs, execution, names=names, types=types, measure=measure, choosing=True)
         run = self._run(inputs, execution, measure)
         run.broken = self._broken
         try:
@@ -127,6 +145,8 @@ class Engine:
         root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
         with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
             root.execute("SET GLOBAL TimeZone = 'UTC'")
+        if self._choosing is not self:
+            root.execute("SET GLOBAL disabled_optimizers = 'join_order'")
         root.execute("SET GLOBAL enable_external_access = false")
         self._profiling = [_profiling(root) for _ in range(self._measured)]
         root.execute("SET GLOBAL lock_configuration = true")
@@ -139,6 +159,8 @@ class Engine:
 
     def close(self) -> None:
         """Ends what runs and frees the memory."""
+        if self._choosing is not self:
+            self._choosing.close()
         with self._opening:
             running = list(self._running)
         for run in running:

@@ -14,12 +14,14 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, column
+from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, Verbatim, column
+from dqp.algebra.trees import walk_deep
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
 from dqp.execution.leaves import Leaves, as_promised, over, read_as, restored, table_of
 from dqp.execution.service_calls import Operation, calling
+from dqp.planning.rules.joins import MOST_ORDERED
 
 Columns = tuple[tuple[str, str], ...]
 """(identifier, DuckDB type)."""
@@ -48,11 +50,12 @@ class Called:
 @dataclass(frozen=True)
 class Body:
     """A query over inputs by name: ``Tuples``, ``Called`` and what is fetched; ``repeated`` are those it reads more
-    than once. ``remarks`` for EXPLAIN: what is computed once."""
+    than once; ``choosing``: DuckDB chooses the order of joins. ``remarks`` for EXPLAIN: what is computed once."""
 
     sql: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     repeated: frozenset[str] = frozenset()
+    choosing: bool = False
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -76,7 +79,8 @@ def body_of(
         below = body_of(Project(call.input, (*kept, *arguments)), catalog, input_of, operation_of, f"{path}{name}/")
         inputs[name] = Called(operation, below, len(kept), call.identifier)
         remarks += below.remarks
-    return Body(sql, inputs, frozenset(filter(leaves.several, inputs)), remarks)
+    choosing = len(inputs) > MOST_ORDERED or any(isinstance(each, Verbatim) for each in walk_deep(tree))
+    return Body(sql, inputs, frozenset(filter(leaves.several, inputs)), choosing, remarks)
 
 
 class Rows(Protocol):
@@ -117,7 +121,9 @@ class FragmentRunner:
         with ExitStack() as calls:  # an input may fail when the rows of a call are on their way
             sql, inputs = self._opened(body, path, calls)
             measure.sent(self._where, sql)
-            stream = self._engine.run(sql, inputs, self._execution, names=names, types=types, measure=measure)
+            stream = self._engine.run(
+                sql, inputs, self._execution, names=names, types=types, measure=measure, choosing=body.choosing
+            )
             calls.pop_all()
         return measure.stream(stream)
 

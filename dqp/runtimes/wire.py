@@ -137,12 +137,12 @@ def _task_of(values: Mapping[str, Any]) -> Task:
 
 def _body(body: Body) -> dict[str, Any]:
     inputs = {name: _input(each) for name, each in body.inputs.items()}
-    return {"sql": body.sql, "inputs": inputs, "repeated": sorted(body.repeated)}
+    return {"sql": body.sql, "inputs": inputs, "repeated": sorted(body.repeated), "choosing": body.choosing}
 
 
 def _body_of(values: Mapping[str, Any]) -> Body:
     inputs = {str(name): _input_of(each) for name, each in values["inputs"].items()}
-    return Body(str(values["sql"]), inputs, frozenset(map(str, values["repeated"])))
+    return Body(str(values["sql"]), inputs, frozenset(map(str, values["repeated"])), values["choosing"] is True)
 
 
 def _input(input: Input) -> dict[str, Any]:

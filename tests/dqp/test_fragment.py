@@ -377,3 +377,41 @@ def test_an_engine_can_be_closed_while_queries_begin() -> None:
     engine._running = Locked()
     with execution() as running, engine.run("SELECT 1", {}, running):
         engine.close()
+
+
+def _keys(count: int, **columns: int) -> Stream:
+    """``count`` rows; a column has so many values, in turn."""
+    rows = {name: pa.array([at % values for at in range(count)], pa.int32()) for name, values in columns.items()}
+    return stream(pa.RecordBatch.from_pydict(rows))
+
+
+ORDER = "SELECT count(*) AS n FROM l JOIN o ON l.ok = o.ok JOIN s ON l.sk = s.sk JOIN c ON c.n = s.n AND c.ck = o.ck"
+
+
+@pytest.mark.parametrize("choosing", [False, True])
+def test_joins_are_made_in_the_order_of_the_sql(engine: Engine, choosing: bool) -> None:
+    """DuckDB, which does not know that n has five values, would begin with the four million pairs of s and c."""
+    with Execution(Cancellation(), profiled=True) as running:
+        measure = running.measure("")
+        table = engine.run(
+            ORDER,
+            {
+                "l": _keys(60_000, ok=11_000, sk=2_000),
+                "o": _keys(11_000, ok=11_000, ck=10_000),
+                "s": _keys(2_000, sk=2_000, n=5),
+                "c": _keys(10_000, ck=10_000, n=5),
+            },
+            running,
+            measure=measure,
+            choosing=choosing,
+        ).table()
+    assert table.num_rows == 1
+    most = max(_rows(measure._of.profile))
+    assert most >= 4_000_000 if choosing else most <= 60_000
+
+
+def _rows(profile: Any) -> Iterator[int]:
+    """Of each operator."""
+    yield int(profile.get("intermediate_rows", 0))
+    for each in (*profile.get("children", ()), *profile.get("operator", ())):
+        yield from _rows(each)

@@ -16,6 +16,7 @@ from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column
 from dqp.algebra.trees import walk
 from dqp.catalog.sources.local import DriverSource
+from dqp.execution.engine import Engine
 from dqp.interfaces.lab import Lab
 from dqp.planning.common_subtrees import Sharing
 from tests.dqp.doubles import numbers, remote
@@ -296,3 +297,25 @@ def test_equal_tables_of_keys_are_one() -> None:
 
     assert len(_tables(_both(among("x", 1, 2), among("y", 1, 2)))) == 1
     assert not _tables(_both(among("x", 1, 2), among("y", 1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "choosing"),
+    [
+        ("SELECT x.id, y.v FROM a.t x, b.t y WHERE x.id = y.id", False),
+        ("SELECT DISTINCT ON (x.id) x.id, y.v FROM a.t x, b.t y WHERE x.id = y.id ORDER BY ALL", True),
+    ],
+)
+def test_duckdb_orders_the_joins_of_what_it_gets_as_it_is_written(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, sql: str, choosing: bool
+) -> None:
+    asked: list[bool] = []
+    run = Engine.run
+
+    def recorded(engine: Engine, *arguments: Any, choosing: bool = False, **more: Any) -> Any:
+        asked.append(choosing)
+        return run(engine, *arguments, choosing=choosing, **more)
+
+    monkeypatch.setattr(Engine, "run", recorded)
+    assert lab.sql(sql).arrow().num_rows == len(ROWS)
+    assert asked[0] is choosing

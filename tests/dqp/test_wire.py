@@ -42,7 +42,7 @@ inputs = st.recursive(
     lambda below: st.builds(
         Called,
         st.just(OPERATION),
-        st.builds(Body, names, st.dictionaries(names, below, max_size=2), st.frozensets(names)),
+        st.builds(Body, names, st.dictionaries(names, below, max_size=2), st.frozensets(names), st.booleans()),
         st.integers(0, 5),
         names,
     ),
@@ -55,7 +55,7 @@ tasks = st.builds(
     name=names,
     token=names,
     coordinator=names,
-    body=st.builds(Body, st.text(), st.dictionaries(names, inputs, max_size=3), st.frozensets(names)),
+    body=st.builds(Body, st.text(), st.dictionaries(names, inputs, max_size=3), st.frozensets(names), st.booleans()),
     partitions=st.integers(1, 9),
     broadcast=st.booleans(),
     bucket=st.none() | names,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import combinations
+from math import prod
 
 from sqlglot import exp
 
@@ -182,6 +183,7 @@ class _Order:
     ) -> None:
         self.leaves, self.needed, self.context = leaves, needed, context
         self.estimates = [context.estimator.of(each) for each in leaves]
+        self.correlated = {1 << number: self._times(each) for number, each in enumerate(leaves)}
         self.owners = {name: number for number, each in enumerate(leaves) for name in each.columns}
         self.predicates = [
             _Predicate(each, self._relations(names), names, equality(each))
@@ -210,6 +212,17 @@ class _Order:
             if name in self.owners:
                 bits |= 1 << self.owners[name]
         return bits
+
+    def _times(self, leaf: Operator) -> float:
+        """How many times more rows the leaf has where it is read once for all rows of the query around it, as here."""
+        if not isinstance(leaf, Filter):
+            return 1.0
+        own = all_of(each for each in conjuncts(leaf.condition) if used(each) <= frozenset(leaf.columns))
+        whole = leaf.input if own is None else Filter(leaf.input, own)
+        return self.context.estimator.of(whole).rows / self.context.estimator.of(leaf).rows
+
+    def _rows_here(self, relations: int) -> float:
+        return self.rows[relations].rows * prod(self.correlated[each] for each in self.correlated if each & relations)
 
     def _classes(self) -> list[_Class]:
         """a, b and c where a = b and b = c: more orders without a cross product. Two columns of types that compare in
@@ -272,8 +285,7 @@ class _Order:
         if both not in self.rows:
             self.rows[both] = joined(self.rows[one], self.rows[other], "inner", self._conditions(one, other))
         ways = self.ways.setdefault(both, {})
-        first, second = self.rows[one].rows, self.rows[other].rows
-        rows = self.rows[both].rows
+        first, second, rows = (self._rows_here(each) for each in (one, other, both))
         for where, way in self.ways[one].items():
             match = self.ways[other].get(where)
             if match is None or (where != HERE and self.context.options.pushdown == "none"):
@@ -283,7 +295,7 @@ class _Order:
                 saved, sent = self._reduced(way.sent, match.sent)
                 seconds = (first + second + rows) * LOCAL_ROW + min(first, second) * LOCAL_BUILD - saved
             else:
-                seconds = self._joining_there(one, other, rows, where)
+                seconds = self._joining_there(one, other, self.rows[both].rows, where)
             seconds += way.seconds + match.seconds
             if where not in ways or seconds < ways[where].seconds:
                 left, right = (one, other) if first >= second else (other, one)
