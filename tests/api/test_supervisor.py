@@ -185,6 +185,7 @@ def test_results_of_a_dead_worker_count_as_before(service: ServiceProcess) -> No
 
 
 # Workers that never begin, hang, or die again and again. Those that are forked may answer before a test has seen them.
+# Only one thread may wait for a process: the test does so after the thread that starts it.
 
 
 def test_a_worker_that_dies_before_it_answers_ends_the_service(
@@ -196,9 +197,9 @@ def test_a_worker_that_dies_before_it_answers_ends_the_service(
     process, workers = service.process, service.processes()[1:]
     assert process is not None
     workers[0].kill()
+    assert isinstance(starting.exception(SECONDS), AssertionError)
     assert process.wait(SECONDS) == 1
     until(lambda: not any(each.is_running() for each in workers))
-    assert isinstance(starting.exception(SECONDS), AssertionError)
     assert not service.leftovers()
 
 
@@ -212,8 +213,8 @@ def test_what_a_worker_cannot_serve_ends_the_service(
     until(lambda: service.process is not None)
     process = service.process
     assert process is not None
-    assert process.wait(SECONDS) == 2
     assert isinstance(starting.exception(SECONDS), AssertionError)
+    assert process.wait(SECONDS) == 2
     assert "dai: The directory for job results (service.results_directory) cannot be created" in service.log.read_text()
     assert "Data service at" not in service.log.read_text()
     assert not entries(service, "a worker died and is replaced")
@@ -233,9 +234,9 @@ def test_a_worker_that_hangs_does_not_keep_the_service(
         starting.result(SECONDS)
     suspended(workers[1])
     process.send_signal(signal.SIGTERM)
+    assert ready or isinstance(starting.exception(SECONDS), AssertionError)
     assert process.wait(SECONDS) == 0
     assert not any(each.is_running() for each in workers)
-    assert ready or isinstance(starting.exception(SECONDS), AssertionError)
     assert [each["worker"] for each in entries(service, "a worker did not end and is killed")] == [workers[1].pid]
     assert not service.leftovers()
 
@@ -251,9 +252,9 @@ def test_a_service_that_is_stopped_while_it_starts_ends_at_once(
     assert process is not None
     known = process.children()
     process.send_signal(signal.SIGTERM)
+    assert isinstance(starting.exception(SECONDS), AssertionError)
     assert process.wait(SECONDS) == 0
     assert not any(each.is_running() for each in known)
-    assert isinstance(starting.exception(SECONDS), AssertionError)
     assert not service.leftovers()
     assert not entries(service, "a worker did not end and is killed")
 
