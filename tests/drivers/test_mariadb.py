@@ -271,7 +271,7 @@ def test_local_files_are_never_sent(driver: Driver, tmp_path: Path) -> None:
     file.write_text("secret\n")
     with pytest.raises(StatementError):
         update(driver, f"/* */ EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''{file}'' INTO TABLE t'")
-    connection = driver._connection()  # type: ignore[attr-defined]
+    connection = driver._connector.raw()  # type: ignore[attr-defined]
     with pytest.raises(MySQLdb.Error):
         connection.query(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE t".encode())
     connection.close()

@@ -1,5 +1,5 @@
 """The driver of MariaDB and MySQL, by mysqlclient.
 
-``driver`` is the ``Driver``, ``wire`` reads answers from the connection's socket. Nothing outside this package imports
-MySQLdb.
+``driver`` is the ``Driver``, ``connection`` opens its connections, ``session`` runs statements on one, ``wire`` reads
+answers from a connection's socket. Nothing outside this package imports MySQLdb.
 """

@@ -19,7 +19,6 @@ from typing import Any
 
 import MySQLdb
 import pyarrow as pa
-from MySQLdb.constants import CLIENT, FLAG
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -30,14 +29,14 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import Release
 from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, Portions, batches, columns_of
 from dai.drivers.mariadb import catalog as schema_of
-from dai.drivers.mariadb import tls
+from dai.drivers.mariadb.connection import Connection, Connector
 from dai.drivers.mariadb.errors import LOST, error_of, parts_of
 from dai.drivers.mariadb.literals import inserts
 from dai.drivers.mariadb.query_tables import SINCE, definitions, settings
-from dai.drivers.mariadb.session import Connection, MariaSession, Server, encoded, kinds_of, prepare
+from dai.drivers.mariadb.session import MariaSession, Server, encoded, kinds_of, prepare
 from dai.drivers.mariadb.syntax import SYNTAX
-from dai.drivers.mariadb.types import TEXT_TYPES, Kind, array, lossless_floats
-from dai.drivers.mariadb.wire import Answer, readable, reset
+from dai.drivers.mariadb.types import Kind, array, lossless_floats
+from dai.drivers.mariadb.wire import Answer, readable
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
 from dai.drivers.sql.query_tables import Tables, preceded
@@ -45,7 +44,6 @@ from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     ConfigurationError,
     DaiError,
-    DatabaseUnavailableError,
     DataError,
     NotAQueryError,
     StatementError,
@@ -53,28 +51,6 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
-_SETUP = (
-    "SET NAMES utf8mb4 /*!80000 COLLATE utf8mb4_0900_ai_ci */, SESSION autocommit = 1, SESSION time_zone = '+00:00', "
-    "SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
-    ", SESSION sql_select_limit = 18446744073709551615, SESSION sql_auto_is_null = 0"
-    ", SESSION completion_type = 0, SESSION div_precision_increment = 4, SESSION max_sort_length = 1024"
-    ", SESSION group_concat_max_len = 1048576"
-    ", SESSION default_week_format = 0, SESSION lc_time_names = 'en_US'"
-    "/*M!100318 , SESSION in_predicate_conversion_threshold = 0, SESSION default_regex_flags = ''"
-    ", SESSION system_versioning_asof = DEFAULT */"
-    "/*M!100601 , SESSION old_mode = 'UTF8_IS_UTF8MB3' */"
-    "/*M! , SESSION tx_read_only = 1 */"
-    "/*!80000 , SESSION information_schema_stats_expiry = 0, SESSION transaction_read_only = 1 */"
-)
-"""A session reads only until it is told otherwise: DROP TABLE ends a transaction that reads only, and begins one of the
-session's kind.
-
-``in_predicate_conversion_threshold``: MariaDB would turn a long IN list into a derived table, which takes three times
-as long. ``information_schema_stats_expiry``: MySQL would report row counts that are a day old (MySQL alone reads the
-comment). What the library sets when it connects is repeated, because a session that was reset loses it. The answer of
-a statement depends on the other variables, so the settings of the server must not decide them."""
-_CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
-"""Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20
 
 
@@ -87,10 +63,10 @@ class MariaDB(Server):
     def __init__(self, url: URL, options: DriverOptions) -> None:
         super().__init__(options)
         self._url = url
-        self._tls = tls.options_of(url)
+        self._connector = Connector(url, options.connect_wait)
         self._takes_tables: bool | None = None
         self._pool = Pool(
-            self._opened,
+            self._connector.open,
             lambda connection: connection.raw.close(),
             limit=self._limit,
             idle=options.idle,
@@ -192,7 +168,7 @@ class MariaDB(Server):
 
     def alive(self, seconds: float) -> bool:
         try:
-            self._connection(seconds).close()
+            self._connector.raw(seconds).close()
         except DaiError as error:
             cause = error.__cause__
             return not (isinstance(cause, MySQLdb.Error) and cause.args and cause.args[0] in LOST)
@@ -200,47 +176,8 @@ class MariaDB(Server):
 
     # Connections
 
-    def _connection(self, seconds: float | None = None) -> Any:
-        url = self._url
-        options = {"unix_socket": str(url.query["unix_socket"])} if "unix_socket" in url.query else {}
-        named = {"host": url.host, "user": url.username, "password": url.password, "database": url.database}
-        try:
-            raw = MySQLdb.connect(
-                **{name: str(value) for name, value in named.items() if value},
-                **options,
-                **self._tls,
-                port=url.port or 3306,
-                charset="utf8mb4",
-                use_unicode=False,
-                conv=_CONVERSIONS,
-                multi_statements=False,
-                local_infile=0,
-                autocommit=True,
-                # an update counts the rows it found, as in every other database, not only those it made different
-                client_flag=CLIENT.MULTI_RESULTS | CLIENT.FOUND_ROWS,
-                connect_timeout=max(1, round(seconds or self._options.connect_wait)),
-            )
-        except MySQLdb.Error as error:
-            code, message = parts_of(error)
-            failure = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
-            if not isinstance(failure, StatementError):
-                raise failure from error
-            raise DatabaseUnavailableError("The database refuses the connection.") from error
-        tls.check(raw, self._tls)
-        return raw
-
-    def _opened(self) -> Connection:
-        raw = self._connection()
-        try:
-            raw.query(_SETUP.encode())
-            raw.query(b"SELECT @@init_connect <> ''")
-            ((prepared,),) = raw.store_result().fetch_row(0)
-        except MySQLdb.Error as error:
-            raise error_of(*parts_of(error), None, None, None) from error
-        return Connection(raw, renewable=prepared == b"0")
-
     def kill(self, thread: int) -> None:
-        with contextlib.closing(self._connection()) as raw:
+        with contextlib.closing(self._connector.raw()) as raw:
             raw.query(b"KILL QUERY %d" % thread)
 
     def takes_tables(self) -> bool:
@@ -288,15 +225,7 @@ class MariaDB(Server):
 
     def _renew(self, connection: Connection) -> None:
         try:
-            if not connection.renewable:
-                raise MySQLdb.OperationalError(2013, "")
-            if self._reads(connection.raw):
-                reset(connection.raw)
-                connection.raw.send_query(_SETUP.encode())
-                connection.unread += 2
-            else:
-                connection.raw.change_user(self._url.username or "", str(self._url.password or ""), self._url.database)
-                connection.raw.query(_SETUP.encode())
+            self._connector.renew(connection, reads=self._reads(connection.raw))
         except (MySQLdb.Error, OSError):
             self._pool.discard(connection)
         else:

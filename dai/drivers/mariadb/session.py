@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import socket
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import MySQLdb
 import pyarrow as pa
 
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
+from dai.drivers.mariadb.connection import Connection
 from dai.drivers.mariadb.literals import literal
 from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import Kind, kind
-from dai.drivers.mariadb.wire import settle
 from dai.drivers.sql.lexer import COMMANDS, Bound, bind_markers, check_comments, check_count, check_locks, keyword
 from dai.errors import DataError, StatementError
 from dai.streams.cancellation import Cancellation
@@ -31,42 +26,6 @@ _SESSION_WORDS = {
     "SAVEPOINT", "SET", "SHUTDOWN", "START", "UNLOCK", "USE", "XA",
 }  # fmt: skip
 _SPOOLED_BYTES = 8 << 20
-_RESET_MILLISECONDS = 2_000
-"""After which a connection whose session is not new yet is replaced."""
-
-
-class Connection:
-    """With the thread's number, which a running statement would not let us ask for. ``renewable``: a session that is
-    reset is as a new one; it is not where the server runs statements of its own (init_connect) in each new one."""
-
-    def __init__(self, raw: Any, renewable: bool) -> None:
-        self.raw, self.renewable = raw, renewable
-        self.unread = 0
-        """How many statements were sent whose answers, which tell nothing, were not waited for."""
-        self.id: int = raw.thread_id()
-        self.preceding: tuple[str, ...] = ()
-        """Definitions of the query-scoped tables of its next query."""
-
-    def settle(self) -> None:
-        """Waits for these answers: before anything is asked through the library."""
-        settle(self.raw, self.unread)
-        self.unread = 0
-
-    def quiet(self) -> bool:
-        """An idle connection has nothing to say, once its session is new; where there is something to read, the server
-        has gone or said so."""
-        poll = select.poll()
-        poll.register(self.raw.fileno(), select.POLLIN)
-        if self.unread:
-            if not poll.poll(_RESET_MILLISECONDS):
-                return False
-            self.settle()
-        return not poll.poll(0)
-
-    def cut(self) -> None:
-        """Whatever is done with the connection from now on fails."""
-        with contextlib.suppress(MySQLdb.Error, OSError), socket.socket(fileno=os.dup(self.raw.fileno())) as own:
-            own.shutdown(socket.SHUT_RDWR)
 
 
 class Server(PooledDriver[Connection]):
