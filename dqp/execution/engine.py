@@ -2,8 +2,8 @@
 
 One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
 on a cursor of its own. It joins in the order of the SQL, which is the plan's: DuckDB knows no statistics of the inputs.
-Only where a user's text stands in the SQL as it was written does DuckDB choose, in a second DuckDB, because that is a
-setting of a whole one.
+Only where a user's text stands in the SQL as it was written, or a join has too many inputs for the planner, does DuckDB
+choose, in a second DuckDB, because that is a setting of a whole one.
 
 DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to its end, then the probe
 side. It waits for an input without holding Python's lock, and a fragment's first rows come
@@ -55,18 +55,25 @@ _OF_DATA = re.compile(r"(Conversion|Out of Range|Invalid Input) Error: ")
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
+_UNWANTED = "statistics_propagation"
+"""A step of DuckDB 2.0's optimiser that gives wrong answers where a condition of a join always or never holds by the
+statistics of constants. Inputs have no statistics, so that it is of no use here."""
 
 
 class Engine:
     """One DuckDB in memory; thread-safe. ``memory_bytes``: what all its queries hold together before they spill to
     ``directory`` (0: DuckDB's own limit, 80 % of the machine); those that choose their order of joins hold at most half
-    as much beside it. Statements reach no file, extension or setting. A
+    as much beside it, or what a thread needs. Statements reach no file, extension or setting. A
     thread of DuckDB's needs some memory that it cannot spill: where there is little there are fewer threads."""
 
     def __init__(
         self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None, choosing: bool = False
     ) -> None:
         self._settings: dict[str, Any] = {"python_enable_replacements": False, "allocator_background_threads": True}
+        half = max(memory_bytes // 2, min(memory_bytes, _THREAD_BYTES))
+        self._choosing = (
+            self if choosing else Engine(memory_bytes=half, threads=threads, directory=directory, choosing=True)
+        )
         if memory_bytes:
             self._settings["memory_limit"] = f"{memory_bytes}B"
             threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
@@ -74,11 +81,6 @@ class Engine:
             self._settings["memory_limit"] = "40%"
         if threads:
             self._settings["threads"] = threads
-        self._choosing = (
-            self
-            if choosing
-            else Engine(memory_bytes=memory_bytes // 2, threads=threads, directory=directory, choosing=True)
-        )
         self._measured = min(_PROFILED, max(1, memory_bytes // _PROFILE_BYTES)) if memory_bytes else _PROFILED
         self._directory = directory
         self._root: DuckDBPyConnection | None = None
@@ -145,8 +147,8 @@ class Engine:
         root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
         with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
             root.execute("SET GLOBAL TimeZone = 'UTC'")
-        if self._choosing is not self:
-            root.execute("SET GLOBAL disabled_optimizers = 'join_order'")
+        unwanted = _UNWANTED if self._choosing is self else f"{_UNWANTED},join_order"
+        root.execute("SET GLOBAL disabled_optimizers = ?", [unwanted])
         root.execute("SET GLOBAL enable_external_access = false")
         self._profiling = [_profiling(root) for _ in range(self._measured)]
         root.execute("SET GLOBAL lock_configuration = true")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -287,7 +286,7 @@ class Renderer:
             scope = {**self.outer, **left.columns, **right.columns}
             text = self.expression(node.condition, scope)
             conditions.insert(0, f"({text})" if isinstance(node.condition, exp.Or) else text)
-        if self.semi_joins and not left.where and _matching(node):
+        if self.semi_joins and not left.where:
             inner = f"({right.source})" if right.composite else right.source
             source = f"{left.source} {node.kind.upper()} JOIN {inner} ON {' AND '.join(conditions) or 'TRUE'}"
             return replace(left, source=source, composite=True)
@@ -354,12 +353,6 @@ class Renderer:
             query = self.derived(query, side.columns)
         renamed = {name: query.columns[each] for name, each in zip(names, side.columns, strict=True)}
         return self.text(replace(query, columns=renamed), names)
-
-
-def _matching(node: Join) -> bool:
-    """Whether a condition compares both sides. Where none does, DuckDB 2.0 may answer a SEMI JOIN as an inner join."""
-    left, right = frozenset(node.left.columns), frozenset(node.right.columns)
-    return any(used(each) & left and used(each) & right for each in conjuncts(node.condition))
 
 
 def _hidden(query: Select, expressions: Iterable[exp.Expression]) -> bool:

@@ -352,6 +352,23 @@ def test_what_does_not_fit_in_memory_is_spilled(tmp_path: os.PathLike[str]) -> N
     tiny.close()
 
 
+@pytest.mark.parametrize("memory", [100_000_000, 200_000_000])
+def test_where_duckdb_chooses_the_order_of_joins_little_memory_is_enough_too(
+    tmp_path: os.PathLike[str], memory: int
+) -> None:
+    wide = pa.record_batch({"id": pa.array(range(20_000)), "text": ["x" * 100] * 20_000})
+
+    def keys() -> Stream:
+        moved = (wide.set_column(0, "id", pa.array(range(at * 20_000, (at + 1) * 20_000))) for at in range(60))
+        return Stream(wide.schema, moved)
+
+    engine = Engine(memory_bytes=memory, directory=os.fspath(tmp_path))
+    sql = "SELECT * FROM l JOIN r USING (id) ORDER BY 2, 1 DESC"
+    with execution() as running, engine.run(sql, {"l": keys(), "r": keys()}, running, choosing=True) as rows:
+        assert sum(each.num_rows for each in rows) == 1_200_000
+    engine.close()
+
+
 def test_where_there_is_no_place_to_spill_to_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
