@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import PLACE, Value, literal, value
-from dqp.algebra.operators import Filter, Join, Operator
+from dqp.algebra.operators import Filter, Join, Operator, subqueries
 from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.predicates import (
@@ -322,9 +322,15 @@ def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expr
         for side in sides:
             if names <= side or names.isdisjoint(side):
                 continue
-            of_side = [[one for one in conjuncts(other) if used(one) and used(one) <= side] for other in alternatives]
+            of_side = [[one for one in conjuncts(other) if _is_of(side, one)] for other in alternatives]
             if all(of_side):
                 implied = any_of(dict.fromkeys(all_of(one) or TRUE for one in of_side))
                 if implied is not None and implied not in parts and implied not in implied_parts:
                     implied_parts.append(condition(implied))
     return [each for each in implied_parts if each not in parts]
+
+
+def _is_of(side: frozenset[str], predicate: exp.Expression) -> bool:
+    """A subquery is not to run twice, nor may its columns stand in the tree twice."""
+    names = used(predicate)
+    return bool(names) and names <= side and not subqueries(predicate)

@@ -61,3 +61,4 @@ select i.id from pg.item i where not i.d between '2024-01-01' and date '2024-02-
 select i.id from pg.item i where i.k between 1.5::float and '1.5' or i.k between '5' and i.s or '5' between i.id and i.k
 select i.id, '2024-02-29 12:00' between i.d and i.ts b, '2024-02-29' between i.d and i.d c from pg.item i
 select i.id, '9' between i.k and '10' b, '2024-02-29 12:00' between i.d and '2024-02-29' d from pg.item i
+select i.id from pg.item i, maria.event e where i.s < (select count(*) from lite.note n) or (i.s > 1 and e.s = 3)
