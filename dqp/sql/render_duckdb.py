@@ -113,6 +113,9 @@ class DuckDB(Renderer):
         tables = []
         for part, name, exposed in zip(node.parts, node.names, node.exposed, strict=True):
             query = self.select(part)
+            if query.distinct and {each for _, each in exposed} != {*part.columns}:
+                # Rows that differ in another column are several.
+                query = self.derived(query, part.columns)
             items = ", ".join(f"{query.columns[each]} AS {self.quoted(known)}" for known, each in exposed)
             body = self.text(query, (), f"SELECT {'DISTINCT ' if query.distinct else ''}{items or '1'}")
             tables.append(f"{self.quoted(name)} AS ({body})")

@@ -1,10 +1,14 @@
 """Views: what breaks one disturbs nobody who does not read it."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import dqp
 from dai.errors import DatabaseUnavailableError, StatementError
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
@@ -126,3 +130,16 @@ def test_a_mistake_in_a_column_of_a_view_or_an_upload(catalog_of: Callable[..., 
         with pytest.raises(StatementError) as caught:
             catalog.describe(sql)
         assert f"{caught.value.detail}\n{caught.value.hint}" == says
+
+
+@pytest.mark.parametrize("query", ["SELECT a FROM v", "SELECT 1 FROM v", "SELECT b FROM v", "SELECT a, b FROM v"])
+def test_a_view_of_distinct_rows_has_them_all_whatever_is_read_of_it(tmp_path: Path, query: str) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("CREATE TABLE t (a integer, b integer)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(1, 1), (1, 2), (2, 1), (2, 1)])
+        connection.commit()
+    views = {"v": "SELECT DISTINCT a, b FROM s.t"}
+    with dqp.connect({"sources": {"s": f"sqlite:///{tmp_path / 's.db'}"}, "views": views}) as lab:
+        assert lab.sql(query).arrow().num_rows == 3
+        as_written = f"WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 2) {query}"
+        assert lab.sql(as_written).arrow().num_rows == 3
