@@ -480,7 +480,7 @@ def test_a_driver_that_is_not_there_is_a_wrong_command_line(
     def refused(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("dai.api.server.serve.serve", refused)
+    monkeypatch.setattr("dai.api.server.start.serve", refused)
     assert main(["serve", "nosuch://host/data"]) == USAGE
     assert error.detail in capsys.readouterr().err
 

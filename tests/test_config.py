@@ -192,10 +192,11 @@ def test_every_number_has_bounds(section: str, key: str, value: float) -> None:
 
 @pytest.mark.parametrize(("section", "key"), NUMBERS)
 def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> None:
-    """Fields without ``POSITIVE``: 0 is no limit, nobody waits, or any free port."""
+    """Fields without ``POSITIVE``: 0 is no limit, nobody waits, any free port, or as many as cores."""
     document = {section: {"a": {"url": "sqlite://", key: 0}} if section == "resources" else {key: 0}}
     may_be_zero = {
         "port",
+        "workers",
         "memory_bytes",
         "stuck_seconds",
         "grace",

@@ -44,7 +44,7 @@ def test_writing_is_granted_by_an_option(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     served: list[Config] = []
-    monkeypatch.setattr("dai.api.server.serve.serve", lambda config, announce: served.append(config) or OK)
+    monkeypatch.setattr("dai.api.server.start.serve", lambda config, announce: served.append(config) or OK)
     assert main(["serve", "sqlite:///x.db"]) == main(["serve", "--write", "sqlite:///x.db"]) == OK
     assert served[0].policy is None
     assert served[1].policy == PolicyConfig(write=("*", "anonymous"))
@@ -139,7 +139,7 @@ def serving(monkeypatch: pytest.MonkeyPatch, ends: Callable[[], None]) -> list[C
         ends()
         return 3
 
-    monkeypatch.setattr("dai.api.server.serve.serve", serve)
+    monkeypatch.setattr("dai.api.server.start.serve", serve)
     return served
 
 

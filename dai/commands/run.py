@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, whole
 from dai.config.database_files import address
+from dai.config.service import MOST_WORKERS
 from dai.errors import DaiError
 from dai.plugins import extra_hint
 
@@ -34,9 +35,14 @@ def add(commands: Any) -> None:
     )
     serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    port, workers = whole(0, 65535, "a port"), whole(1, 64, "a number of processes")
+    port, workers = whole(0, 65535, "a port"), whole(1, MOST_WORKERS, "a number of processes")
     serve.add_argument("--port", type=port, help="port to listen on, 0 for a free one (default: 8080)")
-    serve.add_argument("--workers", type=workers, metavar="N", help="processes that serve (default: 1)")
+    serve.add_argument(
+        "--workers",
+        type=workers,
+        metavar="N",
+        help="processes that serve (default: as many as cores, if each can serve all resources)",
+    )
     serve.add_argument(
         "--self-signed",
         action="store_true",
@@ -101,7 +107,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
     overrides = {
         name: getattr(arguments, name) for name in ("host", "port", "workers") if getattr(arguments, name) is not None
     }
-    from dai.api.server.serve import serve
+    from dai.api.server.start import serve
     from dai.config import PolicyConfig
     from dai.security.policies import ANYBODY
 

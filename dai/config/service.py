@@ -13,6 +13,8 @@ from dai.errors import ConfigurationError
 
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+")
 TLS_VERSIONS = ("1.2", "1.3")
+MOST_WORKERS = 64
+"""A character in the ids of sessions and jobs says which worker owns them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class ServiceConfig:
     (CORS); ``*``: any page may read. ``name`` distinguishes services that share a state database. ``state``: the
     state database, an SQLAlchemy URL. ``results_directory``: for results of jobs, and rows that wait for a slow
     reader and do not fit in memory. ``grace``: seconds that running requests get when the service stops.
-    ``workers``: the number of processes. ``tls``: HTTPS."""
+    ``workers``: the number of processes (0: ``dai.api.server.supervisor`` chooses). ``tls``: HTTPS."""
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, metadata={"most": 65_535})
@@ -46,7 +48,7 @@ class ServiceConfig:
     state: str = field(default="sqlite:///dai-state.db", repr=False)
     results_directory: Path = Path("dai-results")
     grace: float = 10.0
-    workers: int = field(default=1, metadata={"most": 64, **POSITIVE})
+    workers: int = field(default=0, metadata={"most": MOST_WORKERS})
     tls: TlsConfig | None = None
 
     @property

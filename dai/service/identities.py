@@ -6,8 +6,10 @@ import secrets
 import string
 from dataclasses import dataclass
 
+from dai.config.service import MOST_WORKERS
+
 _ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
-MOST_WORKERS = len(_ALPHABET)
+assert len(_ALPHABET) == MOST_WORKERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import duckdb
 import psutil
 import pytest
 
-from dai.api.server.memory import STACKS_BYTES, by_itself, machine
+from dai.api.server import machine
+from dai.api.server.memory import STACKS_BYTES, by_itself
 from dai.config import LEAST_MEMORY, parse
 from dai.errors import LimitError, of_memory
 from tests.processes import ServiceProcess, until
@@ -177,27 +178,11 @@ def test_a_share_is_enough_and_stands_in_for_0() -> None:
 
 
 def test_by_itself_it_is_a_part_of_the_machines() -> None:
-    assert 0 < machine() <= psutil.virtual_memory().total
+    assert 0 < machine.memory() <= psutil.virtual_memory().total
     begun = 1_700_000_000
     for size in (4_000_000_000, 16_000_000_000):
         assert by_itself(begun, size) == int(0.9 * size)
     assert by_itself(begun, 2_000_000_000) == begun + 500_000_000
-
-
-@pytest.mark.parametrize(
-    ("said", "limits"),
-    [
-        ("0::/a/b\n", {"a/memory.max": "1000000\n", "a/b/memory.max": "max\n"}),
-        ("0::/a/b\n", {"a/memory.max": "2000000\n", "a/b/memory.max": "1000000\n"}),
-        (None, {"memory/memory.limit_in_bytes": "1000000\n"}),
-    ],
-)
-def test_control_groups_bound_the_machine(tmp_path: Path, said: str | None, limits: dict[str, str]) -> None:
-    own = {"proc/self/cgroup": said} if said is not None else {}
-    for name, text in {**own, **{f"sys/fs/cgroup/{each}": limit for each, limit in limits.items()}}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert machine(tmp_path) == 1_000_000
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])

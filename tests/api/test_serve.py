@@ -18,7 +18,7 @@ WITHOUT_ITS_SOURCE = '[federations.all]\nsources = [{alias = "x", resource = "mi
 def served(directory: Path, text: str) -> subprocess.Popen[str]:
     (directory / "dai.toml").write_text(text)
     script = (
-        "import sys; from dai.api.server.serve import serve; from dai.config import load; "
+        "import sys; from dai.api.server.start import serve; from dai.config import load; "
         "sys.exit(serve(load(sys.argv[1], {}), lambda url: print(url, flush=True)))"
     )
     return subprocess.Popen(

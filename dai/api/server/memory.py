@@ -10,7 +10,8 @@ import resource
 import sys
 import threading
 import time
-from pathlib import Path
+
+from dai.api.server import machine
 
 SHARE = 0.9
 """The default part of the machine's memory for a process: using more could make the system kill processes."""
@@ -34,7 +35,7 @@ def bound(most: int) -> None:
     if sys.platform.startswith("linux"):
         statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
         begun = _mapped(statm) + STACKS_BYTES
-        most = begun + most if most else by_itself(begun, machine())
+        most = begun + most if most else by_itself(begun, machine.memory())
         threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
         threading.Thread(target=_collect, args=(statm,), name="garbage", daemon=True).start()
 
@@ -87,20 +88,3 @@ def _collect(statm: int) -> None:
 def _mapped(statm: int) -> int:
     """Bytes of memory that can be written to."""
     return int(os.pread(statm, 200, 0).split()[5]) * resource.getpagesize()
-
-
-def machine(root: Path = Path("/")) -> int:
-    """Bytes of memory of the machine, or what the control groups of this process allow, if that is less."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    groups = root / "sys/fs/cgroup"
-    try:
-        own = groups / (root / "proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
-    except OSError:
-        own = groups
-    for group in (own, *own.parents, groups):
-        for name in ("memory.max", "memory/memory.limit_in_bytes"):
-            try:
-                sizes.append(int((group / name).read_text()))
-            except (OSError, ValueError):  # not there, or "max"
-                continue
-    return min(sizes)

@@ -1,4 +1,5 @@
-"""The application on an HTTP server: in the foreground for ``dai serve``, in a thread for tests and the demo."""
+"""The application on an HTTP server in this process: in the foreground for ``dai serve``, in a thread for tests and the
+demo."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import gc
 import logging
 import math
 import os
-import resource
 import signal
 import socket
 import threading
@@ -20,10 +20,10 @@ from typing import Any
 import uvicorn
 
 from dai.api.app import create_app
-from dai.api.monitoring.logs import configure
 from dai.api.server import memory
+from dai.api.server.listening import listen, scheme
 from dai.api.server.protocol import protocol
-from dai.api.server.supervisor import Supervisor, ending_seconds, possible_workers
+from dai.api.server.supervisor import ending_seconds
 from dai.api.server.tls import Certificate
 from dai.api.service import Service
 from dai.api.workers.member import Member
@@ -35,8 +35,6 @@ from dai.replicas.rpc.server import Server as RpcServer
 from dai.service.resources import Resource
 
 log = logging.getLogger("dai.api")
-MOST_FILES = 1 << 16
-"""Open files and connections of a process."""
 
 
 def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
@@ -173,41 +171,6 @@ async def _tell_if_away(service: Service, resource: Resource) -> None:
         )
 
 
-def _nothing(url: str) -> None:
-    """Does nothing: the start is not announced."""
-
-
-def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
-    """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
-    address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
-    configure()
-    _allow_connections()
-    if not config.service.loopback and not config.identity.methods:
-        if not config.identity.anonymous:
-            raise ConfigurationError(
-                f"At {config.service.host} everybody who can reach the port could send requests: callers are not "
-                "identified.",
-                hint='Set methods = ["token"] in [identity], and make tokens with dai tokens create NAME; or '
-                "anonymous = true, if everybody may.",
-            )
-        log.warning("everybody who can reach the port may send requests", extra={"host": config.service.host})
-    try:
-        listening = _listen(config)
-    except OSError as error:
-        raise ConfigurationError(
-            f"The service cannot listen on {config.service.host} port {config.service.port}: {error.strerror}.",
-            hint="Another program may be using the port; choose another with --port.",
-        ) from error
-    host, port = listening.getsockname()[:2]
-    url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
-    log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
-    workers = possible_workers(config)
-    if workers:
-        return Supervisor(config, workers, listening).run(lambda: announce(url))
-    os.environ.update(memory.ALLOCATORS)
-    return run(Process(bounded(config), lambda: announce(url)), [listening])
-
-
 def bounded(config: Config, member: Member | None = None) -> Service:
     """The service of this process, whose memory is bounded once it has what it begins with."""
     if config.limits.memory_bytes:
@@ -215,18 +178,6 @@ def bounded(config: Config, member: Member | None = None) -> Service:
     service = Service(config, member)
     memory.bound(config.limits.memory_bytes)
     return service
-
-
-def _allow_connections() -> None:
-    """As many as the system lets this process have: by itself it begins with fewer (often 1,024)."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(most, MOST_FILES)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
-def _scheme(config: Config) -> str:
-    return "http" if config.service.tls is None else "https"
 
 
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
@@ -249,18 +200,6 @@ def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         server.run(sockets)
 
 
-def _listen(config: Config) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.service.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((config.service.host, config.service.port))
-    except BaseException:
-        listening.close()
-        raise
-    return listening
-
-
 @dataclass(frozen=True)
 class Background:
     """A running server; ``rpc_port``: of the original replica protocol, where it is served."""
@@ -274,7 +213,7 @@ class Background:
 def background(config: Config, http: str | None = None) -> Iterator[Background]:
     """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
     starting."""
-    with _listen(config) as listening:
+    with listen(config) as listening:
         server = _Server(service := Service(config), http)
         host, port = listening.getsockname()[:2]
         thread = threading.Thread(target=_run, args=(server, [listening]), name="server", daemon=True)
@@ -285,7 +224,7 @@ def background(config: Config, http: str | None = None) -> Iterator[Background]:
                     raise ConfigurationError("The service could not be started.")
                 time.sleep(0.002)
             rpc_port = server.rpc.port if server.rpc is not None else None
-            yield Background(f"{_scheme(config)}://{host}:{port}", service, rpc_port)
+            yield Background(f"{scheme(config)}://{host}:{port}", service, rpc_port)
         finally:
             server.should_exit = True
             thread.join()

@@ -24,11 +24,12 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from dai.api.server import memory
+from dai.api.server import machine, memory
 from dai.api.workers.member import one_process, shared_resources
 from dai.api.workers.peers import ACCEPTED, WAKE, Inbox
 from dai.api.workers.table import Table
 from dai.config import Config
+from dai.config.service import MOST_WORKERS
 from dai.service.state.store import Store
 from dai.streams.cancellation import SETTLE_SECONDS
 
@@ -69,26 +70,34 @@ def ending_seconds(config: Config) -> float:
 
 
 def possible_workers(config: Config) -> int:
-    """How many workers the configuration allows; the log says why they are fewer than it asks for. 0: the process
-    serves by itself, without a supervisor."""
-    workers, instead = config.service.workers, 0
-    if workers == 1:
+    """How many workers serve. If the configuration says no number: as many as the machine has cores and each pool has
+    pairs of connections, if every worker can have every resource. If it says one that is impossible, the log says why.
+    0: the process serves by itself, without a supervisor."""
+    asked, resources = config.service.workers, config.resources
+    workers = asked or min(MOST_WORKERS, machine.cores(), *(each.pool_size // 2 for each in resources.values()))
+    if workers <= 1:
         return 0
     state = make_url(config.service.state)
-    why = None
+    shared = shared_resources(config, workers)
+    why, instead = None, 0
     if not sys.platform.startswith("linux"):
         why = "several processes need Linux"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
         why = "service.state is in memory, which processes cannot share"
     elif config.replicas.catalog is not None:
         why = "a replica location index is in the memory of one process"
-    elif not shared_resources(config, workers):
-        single = [name for name, each in config.resources.items() if one_process(each)]
-        instead = 1
+    elif not shared:
+        single = [name for name, each in resources.items() if one_process(each)]
         names = ", ".join(sorted([*single, *config.federations, *config.roles]))
         why = f"only one process can have the resources ({names})" if names else "pool_size is less than the workers"
+        instead = 1
+    elif not asked and (len(shared) < len(resources) or config.federations or config.roles):
+        why = "only one process can have some of the resources"
     if why is None:
         return workers
+    if not asked:
+        log.info("one process serves", extra={"why": why})
+        return 0
     log.warning("one process serves, not several", extra={"workers": workers, "why": why})
     return instead
 
