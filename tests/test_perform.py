@@ -159,6 +159,22 @@ def test_any_damage_is_refused_clearly_or_harmless(data):
         parse(damaged)
 
 
+@pytest.mark.parametrize("declaration", ['<?xml version="1.0"?>', "<?xml version='1.0' encoding='utf-8'?>", ""])
+@pytest.mark.parametrize("text", ["select 'é'", "select 'é' from t\n", "é"])
+def test_a_document_in_latin_1_that_does_not_say_so(declaration: str, text: str) -> None:
+    document = f"{declaration}<perform><expression>{text}</expression></perform>".encode("latin-1")
+    with pytest.raises(DocumentError, match=r"is not UTF-8\. Save it as UTF-8, or name its encoding"):
+        parse(document)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "iso-8859-1"])
+def test_what_is_wrong_with_a_document_in_its_encoding_is_something_else(encoding: str) -> None:
+    document = f'<?xml version="1.0" encoding="{encoding}"?><perform>é</performed>'.encode(encoding)
+    with pytest.raises(DocumentError) as caught:
+        parse(document)
+    assert "UTF-8" not in str(caught.value)
+
+
 def test_parsing_in_threads():
     """A message never comes from another document."""
     wrong: list[str] = []

@@ -42,6 +42,9 @@ __all__ = [
     "xsd",
 ]
 
+_UTF_8 = re.compile(rb"""(?!\xfe\xff|\xff\xfe)(?!.{,40}encoding\s*=\s*["'](?!utf-8["']))""", re.IGNORECASE | re.DOTALL)
+"""Begins what should be UTF-8: no mark of UTF-16, no declaration of another encoding."""
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
@@ -168,7 +171,7 @@ def scan(document: bytes, limits: DocumentLimits) -> None:
             f"Not well-formed XML: {expat.ErrorString(error.code)} at column {error.offset + 1}.",
             line=error.lineno,
             expected="well-formed XML",
-            hint=_escapes(document, error.lineno),
+            hint=_mistaken(document, error.lineno),
         ) from error
     except (ValueError, LookupError) as error:
         raise DocumentError(
@@ -176,8 +179,16 @@ def scan(document: bytes, limits: DocumentLimits) -> None:
         ) from error
 
 
-def _escapes(document: bytes, line: int) -> str | None:
-    """A hint where a sign of SQL seems to be taken for one of XML."""
+def _mistaken(document: bytes, line: int) -> str | None:
+    """A hint where the bytes are not UTF-8 though they should be, or a sign of SQL seems to be taken for one of XML."""
+    if _UTF_8.match(document):
+        try:
+            document.decode()
+        except UnicodeDecodeError:
+            return (
+                "The document is not UTF-8. Save it as UTF-8, or name its encoding in its first line: "
+                '<?xml version="1.0" encoding="ISO-8859-1"?>'
+            )
     text = document.split(b"\n")[line - 1 : line]
     if text and re.search(rb"<[\s=>]|<\d|&(?![\w#]+;)", text[0]):
         return "Within a text write &lt; for < and &amp; for &."
@@ -206,7 +217,7 @@ def _parsed(document: bytes) -> etree._Element:
             f"Not well-formed XML: {sentence}.",
             line=error.lineno,
             expected="well-formed XML",
-            hint=_escapes(document, error.lineno or 1),
+            hint=_mistaken(document, error.lineno or 1),
         ) from error
     if root.getroottree().docinfo.internalDTD is not None:
         raise _doctype(1)
