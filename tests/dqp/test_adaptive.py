@@ -32,6 +32,7 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.algebra.table import Column, Table
+from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.execution.execution import Execution
@@ -387,6 +388,26 @@ def test_what_is_equal_to_one_converted_number_may_differ(tmp_path: Path) -> Non
     with dqp.connect({"sources": urls}) as lab:
         table = lab.sql("SELECT c.k FROM a.t a JOIN b.converted b ON a.k = b.x JOIN c.t c ON b.x = c.k").arrow()
     assert table.to_pylist() == [{"k": large}]
+
+
+def test_a_range_beside_a_key_table_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys are all within the range: the statement gives as many rows as with the keys alone."""
+    monkeypatch.setattr(Context, "takes_tables", lambda *_: True)
+    small = leaf("s", 4_000, 20_000)
+    names = (("l_k", "k"), ("l_v", "v"))
+    columns = (
+        Column("k", "INTEGER", "int", True, 20_000.0, 0.0, 1, 20_000, 4.0),
+        Column("v", "VARCHAR", "varchar", True, None, 0.0, None, None, 400.0),
+    )
+    large = Remote("l", Scan(Table("l", "t", columns, rows=1e6, bytes=4e8), names))
+    tree = joined(large, small)
+    given = replace(context(catalog_of(Double("s", keys()), Double("l", keys()))), dialects={"l": "mysql"})
+    given.learn(tree)
+    data = pa.table({"s_k": pa.array(range(1, 8_001, 2), pa.int32())})
+    smaller = reduced(tree, Reduction(small, large, (("s_k", "l_k"),)), data, given)
+    assert "a range of l_k, 4,000 keys of l_k as a temporary table" in given.remarks[-1]
+    (probe,) = (each for each in walk(smaller) if isinstance(each, Remote) and each.source == "l")
+    assert given.estimator.rows(probe) == pytest.approx(200_000, rel=0.01)
 
 
 @pytest.mark.parametrize("type", ["DATE", "TIMESTAMP"])

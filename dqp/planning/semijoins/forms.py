@@ -46,7 +46,8 @@ def together(
         return None
     name = _name(probe, context)
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
-    return [*ends, in_table([other for _, other in pairs], KeyTable(name, table), part)]
+    within = part / max(part, _kept(ends, reduction, context))  # of what the ends keep
+    return [*ends, in_table([other for _, other in pairs], KeyTable(name, table), within)]
 
 
 def _name(probe: Remote, context: Context) -> str:
@@ -59,12 +60,15 @@ def _name(probe: Remote, context: Context) -> str:
 
 
 def _seconds(single: Sequence[exp.Expression], reduction: Reduction, rows: float, context: Context) -> float:
-    condition = conjunction(list(single))
+    return _kept(single, reduction, context) * rows + NUMBER * sum(map(_listed, single))
+
+
+def _kept(conditions: Sequence[exp.Expression], reduction: Reduction, context: Context) -> float:
+    """The part of the probe's rows that the conditions keep."""
+    condition, tree = conjunction(list(conditions)), reduction.probe.tree
     if condition is None:
-        return rows
-    tree = reduction.probe.tree
-    part = context.estimator.rows(Filter(tree, condition)) / max(1.0, context.estimator.rows(tree))
-    return min(1.0, part) * rows + NUMBER * sum(map(_listed, single))
+        return 1.0
+    return min(1.0, context.estimator.rows(Filter(tree, condition)) / max(1.0, context.estimator.rows(tree)))
 
 
 def _listed(condition: exp.Expression) -> int:
