@@ -348,10 +348,13 @@ def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
 
 def referred(values: float, keys: float, rows: float) -> float:
     """The part of the values, all of which are among the keys of a table, that the rows left of the table have. Of a
-    table with more keys than values that refer to them, such as a calendar of two centuries, a filter chooses rows that
-    are referred to, if it leaves no more than these."""
+    table with many more keys than values that refer to them, such as a calendar of two centuries, a filter chooses rows
+    that are referred to, if it leaves no more than these; where nearly all keys are referred to, it chooses any. The
+    part of the keys that are referred to is the chance of the latter: a database that looks at some rows of a table
+    finds too few values."""
     if rows <= values:
-        return rows / max(1.0, values)
+        chance = min(1.0, values / max(1.0, keys))
+        return (1 - chance) * rows / max(1.0, values) + chance * rows / max(1.0, keys)
     return math.sqrt(min(1.0, rows / keys))
 
 
