@@ -92,6 +92,6 @@ def alternative(remote: Remote, context: Context) -> Alternative | None:
     own.learn(tree)
 
     def seconds(of: Operator) -> float:
-        return elapsed(of, own.estimator, own.dialect, lambda _: 1)
+        return elapsed(of, own.estimator, own.dialect, lambda *_: 1, sources=own)
 
     return Alternative(tree, own, seconds(remote), seconds(tree))

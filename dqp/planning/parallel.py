@@ -1,12 +1,13 @@
 """Splits an aggregate that a source would compute in one thread into parts that run at the same time.
 
-The plan has one statement; a runtime that reads in parallel calls this just before it sends the statement. The parts
-are ranges of a key (``dqp.planning.splitting``). DuckDB merges their groups and also computes what the
-statement has above the aggregate (a division, HAVING, an order).
+The plan has one statement; a runtime that reads in parallel calls this before it reads, and again when keys that were
+read leave fewer groups. The parts are ranges of a key (``dqp.planning.splitting``). DuckDB merges their groups and also
+computes what the statement has above the aggregate (a division, HAVING, an order).
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -20,20 +21,25 @@ from dqp.planning.splitting import scanned
 
 GROUPS = 50_000.0
 """Most estimated groups for which parts pay, because every part sends its groups."""
+GROUPS_A_ROW = 0.02
+"""As ``GROUPS``, for each row of the table: to send a group once more takes as long as reading about six rows, and two
+parts save the time of half of them."""
 MERGED: dict[Any, Any] = {exp.Sum: exp.Sum, exp.Count: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max}
 """Aggregate functions that can be made in parts, and what makes one of the parts."""
 
 
-def in_parts(tree: Operator, context: Context, rows: float) -> Operator:
-    """The tree with partial aggregates in statements that scan at least ``rows`` rows."""
+def in_parts(tree: Operator, context: Context, rows: float, begun: Container[Operator] = ()) -> Operator:
+    """The tree with partial aggregates in statements that scan at least ``rows`` rows and are not ``begun`` yet."""
 
     def change(node: Operator) -> Operator:
-        return _merging(node, context, rows) if isinstance(node, Remote) else node
+        return merging_parts(node, context, rows) if isinstance(node, Remote) and node not in begun else node
 
     return rewritten(tree, change)
 
 
-def _merging(remote: Remote, context: Context, rows: float) -> Operator:
+def merging_parts(remote: Remote, context: Context, rows: float, left: float = 1.0) -> Operator:
+    """The aggregate over a partial one in a statement; the statement itself where that does not pay. ``left``: the part
+    of its rows that keys of other inputs leave."""
     if not properties(context.dialect(remote.source)).SINGLE_THREADED:
         return remote
     above: list[Operator] = []
@@ -49,7 +55,9 @@ def _merging(remote: Remote, context: Context, rows: float) -> Operator:
         return remote
     partial = replace(remote, tree=replace(node, partial=True))
     scan = scanned(partial)
-    if scan is None or scan.table.rows < rows or context.estimator.rows(node) > GROUPS:
+    if scan is None or scan.table.rows < rows:
+        return remote
+    if left * context.estimator.rows(node) > max(GROUPS, GROUPS_A_ROW * scan.table.rows):
         return remote
     merged_tree: Operator = merging(node, partial, [name for name, _ in node.aggregates])
     for each in reversed(above):

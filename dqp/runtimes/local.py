@@ -264,7 +264,10 @@ def adapted(query: Query, readings: Readings) -> Operator:
     """The tree, planned again with the rows of its small build sides; where it has none it is kept as it is."""
     if query.context is None or "unreduced" in query.tree.kept:
         return query.tree
-    tree = adapt(query.tree, query.context, readings.read, query.execution.options.inline_bytes)
+    options = query.execution.options
+    tree = adapt(query.tree, query.context, readings.read, options.inline_bytes)
+    if tree is not query.tree and options.splits > 1:  # of fewer groups
+        tree = in_parts(tree, query.context, options.split_rows, readings.begun)
     query.execution.remarks = tuple(query.context.remarks)
     if tree is query.tree and not (readings.begun or query.execution.remarks):
         tree.kept["unreduced"] = True

@@ -306,6 +306,25 @@ def test_what_was_read_is_known_in_every_column_that_is_joined() -> None:
     assert '"k" = 1' in other.asked[0]
 
 
+def test_an_aggregate_of_few_groups_that_keys_leave_is_made_in_parts() -> None:
+    """A database without workers: as many groups as the table has keys would be sent twice."""
+    id = Column("id", "INTEGER", "int", False, 2e6, 0.0, 1, 2_000_000, 4.0)
+    large = table("maria", 2e6)
+    key, value = large.columns
+    columns = (id, replace(key, source_type="int"), replace(value, source_type="bigint"))
+    large = replace(large, columns=columns, keys=(("id",),))
+    scan = Scan(large, (("maria_k", "k"), ("maria_v", "v")))
+    grouped = Aggregate(scan, (("key", column("maria_k")),), (("sum", exp.Sum(this=column("maria_v"))),))
+    sums = pa.record_batch({"key": pa.array([3], pa.int32()), "sum": pa.array([5], pa.int64())})
+    types = pa.record_batch({"v": pa.array([], pa.int64()), "id": pa.array([], pa.int32())})
+    maria = Double("maria", lambda sql, cancellation: Stream.of(sums if "SUM" in sql else types), dialect="mariadb")
+    over = catalog_of(maria, Double("pg", keys(3, 900_000)))
+    assert run(over, joined(Remote("maria", grouped), leaf("pg", 2.0))) == [(3, 10, 3, 1)]
+    asked = [each for each in maria.asked if "SUM" in each]
+    assert len(asked) == 2
+    assert all("IN (3, 900000)" in each for each in asked)
+
+
 def test_a_build_that_turns_out_large_is_read_once() -> None:
     many = Double(
         "s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from sqlglot import exp
@@ -15,7 +16,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.costing.work import Work, elapsed
+from dqp.planning.costing.work import Work, elapsed, origins, reductions
 from dqp.planning.rules import optimise
 from dqp.settings import PUSHDOWN
 from tests.dqp.doubles import numbers, remote
@@ -117,7 +118,7 @@ def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
     other = remote(replace(numbers("pg", 1e6), name="others"), "o")
 
     def seconds(tree: Operator) -> float:
-        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda _: 1)
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda *_: 1)
 
     def joined(left: str, right: str) -> exp.Expression:
         return exp.EQ(this=column(f"{left}id"), expression=column(f"{right}id"))
@@ -135,9 +136,47 @@ def test_a_statement_with_other_keys_is_another_one() -> None:
             for each, keys in zip((one, again), builds, strict=True)
         ]
         together = exp.EQ(this=column("lv"), expression=column("rv"))
-        return elapsed(Join(sides[0], sides[1], "inner", together), Estimator(), lambda _: "postgresql", lambda _: 1)
+        return elapsed(Join(sides[0], sides[1], "inner", together), Estimator(), lambda _: "postgresql", lambda *_: 1)
 
     assert seconds("a", "b") > 1.2 * seconds("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("keys", "tables", "reduced"),
+    [(5_000.0, False, True), (225_000.0, False, False), (225_000.0, True, False), (15_000.0, True, True)],
+)
+def test_keys_that_cost_more_than_they_save_reduce_nothing(keys: float, tables: bool, reduced: bool) -> None:
+    build = remote(numbers("pg", keys, high=1_500_000), "o_")
+    probe = remote(replace(numbers("maria", 3e6, high=1_500_000), name="lines", keys=()), "l_")
+    tree = Join(probe, build, "inner", exp.EQ(this=column("l_id"), expression=column("o_id")))
+    sources = SimpleNamespace(
+        types={"l_id": "INTEGER"}, dialect={"pg": "postgresql", "maria": "mariadb"}.get, takes_tables=lambda _: tables
+    )
+    expected = reductions(list(walk_deep(tree)), Estimator(), sources=sources)
+    assert (expected.left[probe] < 1.0) is reduced
+    assert expected.columns[probe] == ({"l_id"} if reduced else set())
+
+
+def test_keys_from_elsewhere_reduce_what_reads_their_column() -> None:
+    one, other = (remote(replace(numbers("pg", 1e6), name=each), each) for each in ("l", "r"))
+    tree = Join(one, other, "inner", exp.EQ(this=column("lv"), expression=column("rv")))
+
+    def seconds(reached: frozenset[str] | None) -> float:
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda *_: 1, 0.1, reached=reached)
+
+    assert seconds(None) == seconds(frozenset({"lid", "rid"}))
+    assert seconds(frozenset()) > seconds(frozenset({"lid"})) > seconds(None)
+
+
+def test_the_columns_below_that_have_the_values_of_one() -> None:
+    """Keys of an aggregate's column reduce the table below it, and what that is joined with by the same column."""
+    sql = "select a.item as thing, count(*) from pg.sales a join pg.returned b on a.item = b.item group by a.item"
+    whole = planned(sql, "pg", pushdown="all")
+    assert isinstance(whole, Remote)
+    names = origins(whole.tree, {whole.columns[0]})
+    read = [each for each in walk(whole.tree) if isinstance(each, Scan) for name, _ in each.items if name in names]
+    assert {each.table.name for each in read} == {"sales", "returned"}
+    assert not origins(whole.tree, {whole.columns[1]}) - {whole.columns[1]}
 
 
 def test_what_is_computed_once_counts_once() -> None:
@@ -149,7 +188,7 @@ def test_what_is_computed_once_counts_once() -> None:
     tree = SetOperation(use(1), use(2), "union", True, ("a", "b", "c", "d"))
 
     def seconds(once: Sharing | None) -> float:
-        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda _: 1, once=once)
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda *_: 1, once=once)
 
     assert seconds(Sharing(tree)) < 0.9 * seconds(None)
 

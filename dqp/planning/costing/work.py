@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
@@ -34,7 +35,7 @@ from dqp.algebra.operators import (
 from dqp.algebra.trees import free, walk, walk_deep
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
-from dqp.planning.costing.key_lists import LARGEST_PART
+from dqp.planning.costing.key_lists import LARGEST_PART, key_seconds
 from dqp.planning.costing.selectivity import selectivity
 from dqp.planning.splitting import FEW
 from dqp.sql import dialects
@@ -272,21 +273,37 @@ class ComputedOnce(Protocol):
     def twins(self, leaf: Operator) -> Sequence[tuple[Remote, Mapping[str, str]]]: ...
 
 
+class Sources(Protocol):
+    """What statements may have keys, and how many (``dqp.planning.context.Context``)."""
+
+    @property
+    def types(self) -> Mapping[str, str]: ...
+
+    def dialect(self, source: str) -> str: ...
+
+    def takes_tables(self, source: str) -> bool: ...
+
+
 def elapsed(
     tree: Operator,
     estimator: Estimator,
     dialect: Callable[[str], str],
-    parts: Callable[[Remote], int],
+    parts: Callable[[Remote, float], int],
     left: float = 1.0,
     hoped: float = HOPED,
     once: ComputedOnce | None = None,
+    sources: Sources | None = None,
+    reached: Set[str] | None = None,
 ) -> float:
     """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
-    is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same
-    time, those that are reduced by keys after the one that has the keys. ``hoped``: as ``HOPED``. ``once``: what of the
-    tree is computed once; without it each use counts."""
+    is done at the same time, if so much of its rows is left; ``left``: the part of the rows that keys from elsewhere
+    leave. Statements run at the same time, those that are reduced by keys after the one that has the keys. ``hoped``:
+    as ``HOPED``. ``once``: what of the tree is computed once; without it each use counts. ``sources``: as of
+    ``reductions``. ``reached``: the columns that keys from elsewhere are of, so that they reduce only statements that
+    read one of these; None: all."""
     nodes = list(walk_deep(tree))
-    kept, after, read = reductions(nodes, estimator, hoped)
+    expected = reductions(nodes, estimator, hoped, sources)
+    kept, after, read = expected.left, expected.after, expected.read
     if once is not None:
         nodes = list(once.nodes(tree))
         for each in nodes:
@@ -298,11 +315,13 @@ def elapsed(
     for each in remotes:
         work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator))
         scans, whole = work.scans(each.tree), work.tree(each.tree)
-        there = min(scans, whole) * read[each] + left * max(0.0, whole - scans)
+        rows = left if reached is None or _reads(each.tree, reached) else 1.0
+        there = min(scans, whole) * read[each] + rows * max(0.0, whole - scans)
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
             there -= min(scans, whole) * read[each] * PARALLEL
-        seconds[each] = there / parts(each) + left * kept[each] * estimator.fetch(each, dialect(each.source))
-        seconds[each] = max(seconds[each], left * kept[each] * estimator.seconds(each))
+        rows *= kept[each]
+        seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
+        seconds[each] = max(seconds[each], rows * estimator.seconds(each))
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
     here = Work(estimator, "duckdb", kept)
@@ -345,14 +364,24 @@ def _streams(tree: Operator) -> bool:
     return not any(isinstance(each, Aggregate | Distinct | Join) for each in walk(tree))
 
 
+@dataclass(frozen=True)
+class Reductions:
+    """For each remote subtree the part of its rows that the keys of others leave (``left``), those others (``after``),
+    the part of its table that is read then, and the columns that the keys are of."""
+
+    left: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
+    after: dict[Remote, set[Remote]] = field(default_factory=lambda: defaultdict(set))
+    read: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
+    columns: dict[Remote, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+
 def reductions(
-    nodes: list[Operator], estimator: Estimator, hoped: float = HOPED
-) -> tuple[dict[Remote, float], dict[Remote, set[Remote]], dict[Remote, float]]:
-    """For each remote subtree the part of its rows that the keys of others leave, those others, and the part of its
-    table that is read then."""
-    left: dict[Remote, float] = defaultdict(lambda: 1.0)
-    after: dict[Remote, set[Remote]] = defaultdict(set)
-    read: dict[Remote, float] = defaultdict(lambda: 1.0)
+    nodes: list[Operator], estimator: Estimator, hoped: float = HOPED, sources: Sources | None = None
+) -> Reductions:
+    """What keys are expected to leave. Keys that ``sources`` say cost more than they save leave everything."""
+    expected = Reductions()
+    left, after = expected.left, expected.after
+    seconds: dict[Remote, float] = {}
     for join in nodes:
         if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
             continue
@@ -367,12 +396,38 @@ def reductions(
                 for probe, wanted in _leaves(other_side, name):
                     if probe in after[build[0]] or build[0] in after[probe]:
                         continue
-                    part = _part(estimator.of(build[0]), key, estimator.of(probe), wanted)
-                    if part <= LARGEST_PART:
-                        left[probe] *= 1 - hoped * (1 - part)
-                        read[probe] *= part if indexed(probe.tree, {wanted}) else 1.0
-                        after[probe].add(build[0])
-    return left, after, read
+                    keys, part = _part(estimator.of(build[0]), key, estimator.of(probe), wanted)
+                    if part > LARGEST_PART:
+                        continue
+                    looked_up = bool(indexed(probe.tree, {wanted}))
+                    if sources is not None:
+                        if probe not in seconds:
+                            seconds[probe] = _reducible(probe, estimator, sources, looked_up)
+                        if (1 - part) * seconds[probe] <= _key_seconds(keys, probe, wanted, estimator, sources):
+                            continue
+                    left[probe] *= 1 - hoped * (1 - part)
+                    expected.read[probe] *= part if looked_up else 1.0
+                    after[probe].add(build[0])
+                    expected.columns[probe].add(wanted)
+    return expected
+
+
+def origins(tree: Operator, names: Set[str]) -> frozenset[str]:
+    """The columns below in the tree that have the values of these, with these."""
+    known = set(names)
+    for node in walk(tree):
+        if isinstance(node, Project | Aggregate):
+            items = node.items if isinstance(node, Project) else node.keys
+            known.update(each.name for name, each in items if name in known and isinstance(each, exp.Column))
+        elif isinstance(node, Join) and node.kind in ("inner", "semi"):
+            for pair in equal(node):
+                if known.intersection(pair):
+                    known.update(pair)
+    return frozenset(known)
+
+
+def _reads(tree: Operator, names: Set[str]) -> bool:
+    return any(not names.isdisjoint(each.columns) for each in walk(tree) if isinstance(each, Scan))
 
 
 def _leaves(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
@@ -390,10 +445,25 @@ def _leaves(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
             yield from _leaves(each, name)
 
 
-def _part(build: Estimate, key: str, probe: Estimate, name: str) -> float:
-    if build.bytes > BUILD_BYTES or build.rows >= probe.rows:
-        return 1.0
+def _part(build: Estimate, key: str, probe: Estimate, name: str) -> tuple[float, float]:
+    """The keys of a build, and the part of a probe's rows that they leave."""
     keys, values = build.values(key), probe.values(name)
+    if build.bytes > BUILD_BYTES or build.rows >= probe.rows or keys > MOST_KEYS:
+        return keys, 1.0
     if probe.columns.get(name, UNKNOWN).distinct is None:  # nobody knows the column: it refers to the key
         values = min(values, build.keys.get(frozenset((key,)), values))
-    return 1.0 if keys > MOST_KEYS else min(1.0, keys / max(1.0, values))
+    return keys, min(1.0, keys / max(1.0, values))
+
+
+def _reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up: bool) -> float:
+    """Seconds of a statement that its rows take: those to read its tables only where an index finds the rows."""
+    dialect = sources.dialect(probe.source)
+    work = Work(estimator, dialect)
+    whole = work.tree(probe.tree)
+    reading = min(whole, work.scans(probe.tree))
+    return estimator.fetch(probe, dialect) + whole - (0.0 if looked_up else reading)
+
+
+def _key_seconds(keys: float, probe: Remote, name: str, estimator: Estimator, sources: Sources) -> float:
+    type, tables = sources.types.get(name, ""), sources.takes_tables(probe.source)
+    return key_seconds(keys, estimator.rows(probe), type, sources.dialect(probe.source), tables)

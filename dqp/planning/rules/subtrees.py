@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -29,14 +29,25 @@ from dqp.planning.common_subtrees import Sharing, alike
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.key_lists import NUMBER, most_listed
-from dqp.planning.costing.work import AT_ONCE, HOPED, Work, elapsed, reductions
-from dqp.planning.parallel import in_parts
+from dqp.planning.costing.work import AT_ONCE, HOPED, Work, elapsed, origins, reductions
+from dqp.planning.parallel import merging_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.joins import place
 from dqp.planning.splitting import SPLIT_ROWS
 from dqp.sql import dialects
 
+
+@dataclass(frozen=True)
+class _Left:
+    """The part of a statement's rows that keys of others leave, and the columns that the keys are of, here and below in
+    the statement."""
+
+    part: float
+    columns: frozenset[str]
+
+
+ALL = _Left(1.0, frozenset())
 Pushed = Callable[[Operator, Set[str], Context], Operator]
 WORTHWHILE = 0.03
 """Least seconds of a statement that is compared with its alternatives."""
@@ -57,7 +68,9 @@ def push_subtrees(tree: Operator, context: Context) -> Operator:
     pushed = in_order(_whole(tree, needed, context) or _pushed(tree, needed, context), tree.columns)
     if context.options.pushdown != "cost":
         return pushed
-    left, _, _ = reductions(list(walk_deep(pushed)), context.estimator)
+    context.learn(pushed)
+    expected = reductions(list(walk_deep(pushed)), context.estimator, sources=context)
+    left = {each: _Left(part, origins(each.tree, expected.columns[each])) for each, part in expected.left.items()}
     return in_order(_weighed(pushed, left, lambda each: each, context), tree.columns)
 
 
@@ -73,12 +86,12 @@ def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
 
 
 def _weighed(
-    tree: Operator, left: Mapping[Remote, float], around: Callable[[Operator], Operator], context: Context
+    tree: Operator, left: Mapping[Remote, _Left], around: Callable[[Operator], Operator], context: Context
 ) -> Operator:
     """The tree with statements in parts where that takes less time. ``left``: the part of a statement's rows that keys
     of others leave. ``around``: the whole plan with another tree in place of this one."""
     if isinstance(tree, Remote):
-        part = left[tree]
+        part = left.get(tree, ALL)
 
         best = _best(tree, tree.tree, frozenset(tree.columns), lambda each: _elapsed(each, part, context), context)
         return _or_read(tree, best, part, around, context)
@@ -138,7 +151,7 @@ def _best(
 
 
 def _or_read(
-    whole: Remote, best: Operator, left: float, around: Callable[[Operator], Operator], context: Context
+    whole: Remote, best: Operator, left: _Left, around: Callable[[Operator], Operator], context: Context
 ) -> Operator:
     """``best``, or all joins here over the tables alone: keys of several reduce what is read then, which no step on the
     way to it shows. Keys that leave nothing out of few rows may leave little of the tables, and only the whole plan has
@@ -151,8 +164,8 @@ def _or_read(
     read = _pushed(whole.tree, frozenset(whole.columns), alone)
     context.learn(read)
     saved = before - _elapsed(read, left, context, TOGETHER)
-    if left == 1.0:
-        there, here = (_elapsed(around(each), 1.0, context, TOGETHER) for each in (best, read))
+    if left.part == 1.0:
+        there, here = (_elapsed(around(each), ALL, context, TOGETHER) for each in (best, read))
         saved = max(saved, there - here)
     if saved < (1 - BETTER) * before:
         del context.remarks[remarks:]
@@ -169,13 +182,11 @@ def _continues(tree: Operator, input: Operator) -> bool:
     return tree.kind == "union" and (input.kind, input.all) == (tree.kind, tree.all)
 
 
-def _elapsed(tree: Operator, left: float, context: Context, hoped: float = HOPED, once: Sharing | None = None) -> float:
-    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left, hoped, once)
+def _elapsed(tree: Operator, left: _Left, context: Context, hoped: float = HOPED, once: Sharing | None = None) -> float:
+    def parts(each: Remote, left: float) -> int:
+        return 1 if isinstance(merging_parts(each, context, SPLIT_ROWS, left), Remote) else AT_ONCE
 
-
-def _parts(remote: Remote, context: Context) -> int:
-    """The aggregate in several statements that run at the same time."""
-    return 1 if isinstance(in_parts(remote, context, SPLIT_ROWS), Remote) else AT_ONCE
+    return elapsed(tree, context.estimator, context.dialect, parts, left.part, hoped, once, context, left.columns)
 
 
 def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
@@ -215,7 +226,7 @@ def remark_if_less(tree: Operator, other: Operator, context: Context) -> str | N
     sharing, others = Sharing(tree), Sharing(other)
     if len(sharing.tables) <= len(others.tables):
         return None
-    before, after = (_elapsed(each, 1.0, context, once=once) for each, once in ((other, others), (tree, sharing)))
+    before, after = (_elapsed(each, ALL, context, once=once) for each, once in ((other, others), (tree, sharing)))
     if after > ONCE * before:
         return None
     return f"about {before:.2g} s with joins in the sources, {after:.2g} s with common subtrees computed once, here"
