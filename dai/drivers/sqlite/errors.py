@@ -16,7 +16,8 @@ from dai.drivers.sql.suggestions import function_hint, in_double_quotes, name_hi
 from dai.drivers.sqlite import catalog
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.errors import BusyError, DatabaseUnavailableError, DataError, LimitError, ParameterError, StatementError
+from dai.drivers.sqlite.types import not_utf8
+from dai.errors import BusyError, DatabaseUnavailableError, LimitError, ParameterError, StatementError
 
 _INSTEAD = {
     **dict.fromkeys(("now", "getdate", "sysdate"), "CURRENT_TIMESTAMP"),
@@ -61,12 +62,7 @@ def _raise(error: sqlite3.Error, connection: Connection, path: Path, sql: str | 
             hint = "It is a DuckDB database: write duckdb:///…" if other else "Name a SQLite file."
         raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.", hint=hint) from error
     if "decode to UTF-8" in text:
-        column = text.split("'")[1] if "'" in text else "?"
-        raise DataError(
-            f"Column {column!r} holds text that is not UTF-8.",
-            hint=f'Select CAST("{column}" AS BLOB) to get its bytes.',
-            column=column,
-        ) from error
+        raise not_utf8(text.split("'")[1] if "'" in text else "?") from error
     if code in ("SQLITE_AUTH", "SQLITE_READONLY") or "prohibited" in text:
         raise StatementError(
             "The statement is not allowed here: it would reach other files, settings or transactions, or change "

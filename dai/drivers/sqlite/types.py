@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -99,6 +100,42 @@ def arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> 
     return [_array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
 
 
+def is_exact(type: pa.DataType) -> bool:
+    """Whether 8-byte floats hold all decimals of the type."""
+    return bool(pa.types.is_decimal(type) and type.precision <= _DIGITS)
+
+
+def converted(kind: Kind, stored: pa.Array, row: int) -> pa.Array:
+    """A portion of a column that is in Arrow already, decimals as 8-byte floats."""
+    if stored.null_count == len(stored):
+        return pa.nulls(len(stored), kind.type)
+    try:
+        stored.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise not_utf8(kind.name) from error
+    column = _typed(stored, kind.type)
+    if column is None:
+        raise _unfitting(kind, stored.to_pylist(), row)
+    return column
+
+
+def other_type(kind: Kind, rows: str) -> DataError:
+    """What to say about a value of another storage class in one of these rows."""
+    return DataError(
+        f"Column {kind.name!r}, {rows}: a value is not a {kind.type}.",
+        hint=f"Select {_cast(kind.name, kind.declared)} to get the column as text.",
+        column=kind.name,
+    )
+
+
+def not_utf8(column: str) -> DataError:
+    return DataError(
+        f"Column {column!r} holds text that is not UTF-8.",
+        hint=f'Select CAST("{column}" AS BLOB) to get its bytes.',
+        column=column,
+    )
+
+
 def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> Kind:
     """The kind of a column whose first values are these; ``complete`` when there are no others."""
     wanted = declared_type(declared)
@@ -146,8 +183,8 @@ def _stored(values: Sequence[Any]) -> pa.Array | None:
     return column if column.type in _STORED else None
 
 
-def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any]) -> pa.Array | None:
-    """The stored values as ``wanted``; None when one does not fit without loss."""
+def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any] | None = None) -> pa.Array | None:
+    """The stored values as ``wanted``; None when one does not fit without loss. ``values``: the same, if at hand."""
     have = stored.type
     if have == wanted:
         return stored
@@ -158,7 +195,12 @@ def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any]) -> pa.A
             whole = have == pa.int64() and pc.all(pc.is_in(stored, pa.array([0, 1, None]))).as_py()
             return stored.cast(wanted) if whole else None
         if pa.types.is_decimal(wanted):
-            return _as_decimal(values, wanted) if have != pa.binary() else None
+            if have == pa.binary():
+                return None
+            decimals = _few_digits(stored, wanted) if have in (pa.int64(), pa.float64()) else None
+            return (
+                _as_decimal(stored.to_pylist() if values is None else values, wanted) if decimals is None else decimals
+            )
         if wanted == pa.float64():
             return stored.cast(wanted) if have == pa.int64() else None
         if have != pa.string():
@@ -184,6 +226,28 @@ def time_of(text: pa.Array) -> pa.Array:
 
 def _match(stored: pa.Array, pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(stored, pattern)).as_py())
+
+
+def _few_digits(stored: pa.Array, wanted: pa.DataType) -> pa.Array | None:
+    """Numbers as decimals of at most ``_DIGITS`` digits, all together; None where one has more.
+
+    A number of so few digits is the nearest to only one 8-byte float, so that the decimal is the float's shortest text:
+    what ``_as_decimal`` makes of them one by one.
+    """
+    if not pa.types.is_decimal128(wanted) or wanted.scale > _DIGITS:
+        return None
+    nulls = None if stored.null_count == 0 else stored.is_null().to_numpy(zero_copy_only=False)
+    numbers = pc.cast(stored if nulls is None else pc.fill_null(stored, 0), pa.float64(), safe=False).to_numpy()
+    scale = 10.0**wanted.scale
+    with np.errstate(over="ignore"):
+        unscaled = np.rint(numbers * scale)
+    if not ((np.abs(unscaled) < 10.0 ** min(wanted.precision, _DIGITS)) & (unscaled / scale == numbers)).all():
+        return None
+    wide = np.empty((len(numbers), 2), np.int64)
+    wide[:, 0] = unscaled
+    wide[:, 1] = wide[:, 0] >> 63
+    validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(wanted, len(numbers), [validity, pa.py_buffer(wide)])
 
 
 def _as_decimal(values: Sequence[Any], wanted: pa.DataType) -> pa.Array | None:

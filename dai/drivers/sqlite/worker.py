@@ -1,0 +1,77 @@
+"""The program of a process that reads large results of SQLite by ADBC; ``readers`` is the service's end.
+
+It is a process of its own because ADBC brings its own SQLite: two of them in one process take each other's locks away
+when a file is closed (sqlite.org/howtocorrupt.html, 2.2.1), and ADBC has no interrupt, whereas a process can be killed.
+Imports nothing of this package, so that it starts fast.
+
+On the standard input stands a line of JSON for each query (``uri``, ``sql``, ``parameters``, ``rows`` of a batch). The
+answer is a line of JSON, ``{}`` or ``{"error": …}``, then an Arrow stream, then another such line, without which it is
+not whole.
+"""
+
+import contextlib
+import json
+import resource
+import select
+import signal
+import sys
+from typing import Any, BinaryIO
+
+import adbc_driver_sqlite.dbapi
+import pyarrow as pa
+
+MEMORY_BYTES = 1 << 30
+"""Beyond what the process has when it starts."""
+IDLE_SECONDS = 60.0
+"""After which a process without a query ends."""
+_ROWS = "adbc.sqlite.query.batch_rows"
+
+
+def _limit() -> None:
+    with open("/proc/self/statm") as file:
+        data = int(file.read().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY_BYTES, data + MEMORY_BYTES))
+
+
+def _say(sink: BinaryIO, **said: str) -> None:
+    sink.write(json.dumps(said).encode() + b"\n")
+    sink.flush()
+
+
+def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
+    said: dict[str, str] = {}
+    with (
+        adbc_driver_sqlite.dbapi.connect(asked["uri"], autocommit=True) as connection,
+        connection.cursor(adbc_stmt_kwargs={_ROWS: asked["rows"]}) as cursor,
+    ):
+        cursor.execute("PRAGMA query_only = ON")
+        cursor.fetchall()
+        cursor.execute(asked["sql"], asked["parameters"] or None)
+        reader = cursor.fetch_record_batch()
+        _say(sink)
+        with pa.ipc.new_stream(sink, reader.schema) as stream:
+            try:
+                for batch in reader:
+                    stream.write_batch(batch)
+            except (pa.ArrowException, OSError, MemoryError) as error:
+                said = {"error": str(error) or repr(error)}
+    _say(sink, **said)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError):  # where there is no /proc, or less is allowed already
+        _limit()
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    _say(sink)
+    while select.select([source], [], [], IDLE_SECONDS)[0] and (line := source.readline()):
+        try:
+            _answer(json.loads(line), sink)
+        except BrokenPipeError:
+            return
+        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, MemoryError) as error:
+            _say(sink, error=str(error) or repr(error))
+
+
+if __name__ == "__main__":
+    main()

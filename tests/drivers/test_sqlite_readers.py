@@ -1,0 +1,263 @@
+"""Large results of SQLite, which processes read: the same answers and errors as from the driver's connection."""
+
+import datetime
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from dai.drivers import DriverOptions
+from dai.drivers.sqlite import readers
+from dai.drivers.sqlite.driver import SQLite
+from dai.errors import CancelledError, DataError, LimitError, StatementError
+from dai.streams.cancellation import Cancellation
+from tests.drivers.statements import table, update
+
+ROWS = 20_000
+COUNTED = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})"
+TABLE = (
+    "CREATE TABLE t (id integer PRIMARY KEY, i integer, r real, n decimal(10,2), s varchar(20), d date, m timestamp, "
+    "k time, b boolean, x, late real, early date)"
+)
+FILL = (
+    f"INSERT INTO t {COUNTED} SELECT i, nullif(i % 7, 0), i / 7.0, nullif(i % 1000 / 100.0, 0), 'é' || i, "
+    "CASE WHEN i % 3 THEN date(0, 'unixepoch', i || ' days') END, datetime(0, 'unixepoch', i || ' seconds'), "
+    "time(0, 'unixepoch', i || ' seconds'), i % 2, i, "
+    "CASE WHEN i > 15000 THEN i / 3.0 END, CASE WHEN i < 9000 THEN date('now') END FROM n"
+)
+
+
+@pytest.fixture
+def driver(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLite]:
+    """With one process, which makes several batches."""
+    monkeypatch.setattr(readers, "START_ROWS", 1 << 40)
+    monkeypatch.setattr(readers, "_BATCH_ROWS", 5_000)
+    made = SQLite.connect(sqlite_url, DriverOptions(pool_size=3))
+    update(made, TABLE)
+    update(made, FILL)
+    made._processes.start()
+    assert made._processes.begun(60)
+    yield made
+    state = made.pool_state()
+    made.close()
+    assert state["open"] == state["idle"]
+    assert not made._processes._busy
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What processes were asked."""
+    statements: list[str] = []
+    ask = readers.Reader.ask
+
+    def noted(self: readers.Reader, uri: str, sql: str, *rest: object) -> pa.RecordBatchReader:
+        statements.append(sql)
+        return ask(self, uri, sql, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(readers.Reader, "ask", noted)
+    return statements
+
+
+def without(driver: SQLite, sql: str, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+    with monkeypatch.context() as patched:
+        patched.setattr(readers.Readers, "begun", lambda *_: False)
+        return table(driver, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM t",
+        "SELECT id AS a, id AS a, 'x' || i, i * 1.5, NULLIF(r, r) FROM t WHERE id > 100",
+        "WITH q AS (SELECT id, n FROM t) SELECT q.id, q.n, t.s FROM q JOIN t USING (id)",
+        "SELECT early, late, n FROM t WHERE id > 100",
+        "SELECT i, s FROM t UNION ALL SELECT i, s FROM t WHERE id < 10 -- to the end of the line",
+    ],
+)
+def test_the_same_answer(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    actual = table(driver, sql)
+    assert len(asked) == 1
+    expected = without(driver, sql, monkeypatch)
+    assert len(asked) == 1
+    assert actual.schema.equals(expected.schema, check_metadata=True)
+    assert sorted(map(repr, actual.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
+def test_values(driver: SQLite, asked: list[str]) -> None:
+    row = table(driver, "SELECT * FROM t").slice(ROWS - 1, 1).to_pylist()[0]
+    assert asked
+    assert row == {
+        "id": ROWS,
+        "i": ROWS % 7,
+        "r": ROWS / 7,
+        "n": None,
+        "s": f"é{ROWS}",
+        "late": ROWS / 3,
+        "early": None,
+        "d": datetime.date(1970, 1, 1) + datetime.timedelta(ROWS),
+        "m": datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=ROWS),
+        "k": datetime.time(ROWS // 3600, ROWS // 60 % 60, ROWS % 60),
+        "b": False,
+        "x": ROWS,
+    }
+    assert table(driver, "SELECT n FROM t")["n"][ROWS - 2].as_py() == Decimal("9.99")
+
+
+def test_parameters_and_blocks(driver: SQLite, asked: list[str]) -> None:
+    sql, parameters = "SELECT id, ? AS v FROM t WHERE id > ? AND s <> ?", (None, 2, "é9")
+    with driver.query(sql, parameters, cancellation=Cancellation(), batch_rows=7_000) as stream:
+        batches = list(stream)
+    assert asked
+    assert [each.num_rows for each in batches] == [7_000, 7_000, ROWS - 3 - 14_000]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("i", each) for each in ("'a text'", "1.5", "x'00'")),
+        *(("r", each) for each in ("'a text'", "x'00'")),
+        *(("n", each) for each in ("1.234", "'a text'")),
+        *(("d", each) for each in ("'yesterday'", "5")),
+        *(("x", each) for each in ("9.5", "'a text'")),
+        ("s", "x'c3a9'"),
+        ("m", "'a text'"),
+        ("b", "2"),
+    ],
+)
+@pytest.mark.parametrize("row", [9_000, ROWS])
+def test_a_late_value_that_does_not_fit_is_an_error(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, column: str, value: str, row: int
+) -> None:
+    update(driver, f"UPDATE t SET {column} = {value} WHERE id = {row}")
+    sql = f'SELECT "{column}" FROM t'
+    with pytest.raises(DataError) as expected:
+        without(driver, sql, monkeypatch)
+    with pytest.raises(DataError) as actual:
+        table(driver, sql)
+    assert asked
+    assert actual.value.extra["column"] == expected.value.extra["column"] == column
+    assert "AS TEXT)" in str(actual.value.hint)
+    assert f'"{column}"' in str(actual.value.hint)
+
+
+def test_text_that_is_not_utf8(driver: SQLite, asked: list[str]) -> None:
+    update(driver, f"UPDATE t SET s = CAST(x'ff' AS TEXT) WHERE id = {ROWS}")
+    with pytest.raises(DataError, match="'s' holds text that is not UTF-8"):
+        table(driver, "SELECT s FROM t")
+    assert asked
+
+
+def test_an_integer_that_a_float_cannot_hold_is_not_rounded(driver: SQLite, asked: list[str]) -> None:
+    update(driver, "CREATE TABLE u (v)")
+    update(driver, f"INSERT INTO u SELECT CASE id WHEN {ROWS} THEN {(1 << 60) + 1} ELSE id / 2.0 END FROM t")
+    with pytest.raises(DataError) as raised:
+        table(driver, "SELECT v FROM u")
+    assert asked
+    assert raised.value.extra["column"] == "v"
+    update(driver, f"UPDATE u SET v = 1e300 WHERE v > {ROWS}")
+    assert table(driver, "SELECT v FROM u")["v"][ROWS - 1].as_py() == 1e300
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id FROM t ORDER BY s",
+        "SELECT x'00' AS v FROM t",
+        "SELECT w FROM wide",
+        "SELECT id FROM t LIMIT 5000",
+        "SELECT count(*) FROM t",
+    ],
+)
+def test_what_no_process_is_asked(driver: SQLite, asked: list[str], sql: str) -> None:
+    update(driver, "CREATE TABLE wide (w decimal(18,2))")
+    update(driver, "INSERT INTO wide SELECT id FROM t")
+    table(driver, sql)
+    assert not asked
+
+
+def test_a_transaction_reads_what_it_wrote(driver: SQLite, asked: list[str]) -> None:
+    with driver.transaction(cancellation=Cancellation()) as session:
+        session.update("UPDATE t SET i = -1")
+        assert set(session.query("SELECT i FROM t").table()["i"].to_pylist()) == {-1}
+    assert not asked
+
+
+def test_tables_of_a_query(driver: SQLite, asked: list[str]) -> None:
+    keys = {"wanted": pa.table({"k": pa.array(range(1, 15_001), pa.int64())})}
+    sql = "SELECT id FROM t WHERE id IN (SELECT k FROM wanted)"
+    with driver.query(sql, cancellation=Cancellation(), tables=keys) as stream:
+        assert stream.table().num_rows == 15_000
+    assert not asked
+
+
+def test_an_error_of_the_statement_has_its_text(driver: SQLite, asked: list[str]) -> None:
+    with pytest.raises(StatementError, match="integer overflow"):
+        table(driver, f"SELECT CASE id WHEN {ROWS} THEN abs(-9223372036854775807 - 1) ELSE id END AS v FROM t")
+    assert asked
+
+
+def test_cancelling_stops_the_process_at_once(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    cancellation = Cancellation()
+    slow = f"{COUNTED} SELECT a.i FROM n a, n b WHERE a.i < 9000 OR b.i < 0"  # 180 million rows, the first fast
+    began = time.monotonic()
+    threading.Timer(1.0, cancellation.cancel).start()
+    with pytest.raises(CancelledError), driver.query(slow, cancellation=cancellation) as stream:
+        for _ in stream:
+            pass
+    assert asked
+    assert time.monotonic() - began < 10
+    assert reader.ended()
+    assert table(driver, "SELECT count(*) AS n FROM t")["n"].to_pylist() == [ROWS]
+
+
+def test_closing_early_stops_the_process(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    with driver.query(f"{COUNTED} SELECT a.i FROM n a, n b", cancellation=Cancellation()) as stream:
+        next(stream)
+    assert asked
+    assert reader.ended()
+
+
+def test_a_process_that_ended_is_replaced_by_the_connection(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    reader.kill()
+    assert table(driver, "SELECT id FROM t").num_rows == ROWS
+    reader.kill()
+    assert table(driver, "SELECT id FROM t").num_rows == ROWS
+
+
+def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    driver._processes._idle.pop().close()
+    monkeypatch.setattr(readers, "START_ROWS", 10_000)
+    table(driver, "SELECT id FROM t LIMIT 9999")
+    assert not driver._processes._idle
+    table(driver, "SELECT id FROM t")
+    assert driver._processes.begun(60)
+    assert not asked
+    table(driver, "SELECT id FROM t")
+    assert asked
+
+
+def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
+    sql = "SELECT CASE WHEN id > 9000 THEN CAST(zeroblob(10000000) AS TEXT) ELSE 'short' END AS v FROM t"
+    with pytest.raises(LimitError):
+        table(driver, sql)
+    assert asked
+    update(driver, f"INSERT INTO t (id, s) VALUES ({ROWS + 1}, printf('%.*c', 20000000, 'x'))")
+    assert len(table(driver, "SELECT s FROM t")["s"][ROWS].as_py()) == 20_000_000
+
+
+def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
+    made = SQLite.connect(sqlite_url, DriverOptions())
+    made._processes.start()
+    (reader,) = made._processes._idle
+    process = psutil.Process(reader._process.pid)
+    made.close()
+    assert not process.is_running()
+    made._processes.start()
+    assert not made._processes._idle
