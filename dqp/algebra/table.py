@@ -61,7 +61,8 @@ class Column:
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
-    first; ``indexes`` the columns of all its indexes. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same
+    first; ``indexes`` the columns of all its indexes. ``scattered``: the rows of a range of the first key stand in many
+    places, where the database looks for each of them. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same
     rows, the best one first. ``logical``: the logical name of which it is the best copy."""
 
     source: str
@@ -71,6 +72,7 @@ class Table:
     keys: tuple[tuple[str, ...], ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
+    scattered: bool = False
     rows: float = UNKNOWN_ROWS
     counted: bool = True
     """Whether the source says how many rows there are; else ``rows`` is assumed."""
@@ -183,9 +185,10 @@ def table_of(
     replicas: tuple[Replica, ...] = (),
     common: Mapping[str, tuple[tuple[Any, float], ...]] = NONE,
     said: Mapping[str, Meaning] = NONE,
+    dialect: str = "",
 ) -> Table:
     """The table of a source with the source's statistics. ``common``: values that many rows have, by column;
-    ``said``: what the federation says of columns, by ``alias.table.column``."""
+    ``said``: what the federation says of columns, by ``alias.table.column``. ``dialect``: of the source."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
     by_name = named(info.columns)
@@ -241,6 +244,7 @@ def table_of(
         indexes=tuple(
             dict.fromkeys(tuple(names[each] for each in index) for index in (each.columns for each in plain))
         ),
+        scattered=properties(dialect).BY_ROWID and not (single is not None and _type_of(info, single) == "integer"),
         rows=rows,
         counted=known is not None,
         bytes=rows * sum(each.width for each in columns),
@@ -248,6 +252,10 @@ def table_of(
         replicas=replicas,
         comment=info.comment,
     )
+
+
+def _type_of(info: TableInfo, column: str) -> str:
+    return next(each.type.lower() for each in info.columns if each.name == column)
 
 
 def _meaning(alias: str, info: TableInfo, column: ColumnInfo, said: Mapping[str, Meaning]) -> Meaning:

@@ -55,7 +55,7 @@ def merging_parts(remote: Remote, context: Context, rows: float, left: float = 1
         return remote
     partial = replace(remote, tree=replace(node, partial=True))
     scan = scanned(partial)
-    if scan is None or scan.table.rows < rows:
+    if scan is None or scan.table.rows < rows or scan.table.scattered:
         return remote
     if left * context.estimator.rows(node) > max(GROUPS, GROUPS_A_ROW * scan.table.rows):
         return remote

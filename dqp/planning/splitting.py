@@ -55,9 +55,9 @@ def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
 
 
 def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
-    """As ``parts``, if the scan has at least ``rows`` rows; else only ``remote``."""
+    """As ``parts``, if the scan has at least ``rows`` rows, which a range finds together; else only ``remote``."""
     scan = scanned(remote)
-    return (remote,) if scan is None or scan.table.rows < rows else parts(remote, number)
+    return (remote,) if scan is None or scan.table.rows < rows or scan.table.scattered else parts(remote, number)
 
 
 def _below(node: Operator) -> Scan | None:

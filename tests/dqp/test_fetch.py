@@ -404,6 +404,34 @@ def test_a_small_whole_stays_to_be_read() -> None:
         assert [each.num_rows for each in buffer] == [10]
 
 
+@pytest.mark.parametrize(
+    ("key", "scattered"),
+    [
+        ("id INTEGER PRIMARY KEY", False),
+        ("id BIGINT PRIMARY KEY", True),
+        ("id INTEGER, n INTEGER, PRIMARY KEY (id, n)", True),
+    ],
+)
+def test_scans_of_sqlite_are_read_in_parts_where_a_range_is_in_one_place(
+    tmp_path: Path, key: str, scattered: bool
+) -> None:
+    driver = driver_for(f"sqlite:///{tmp_path / 'x.sqlite'}")
+    columns, _, primary = key.partition(", PRIMARY")
+    driver.update(
+        f"CREATE TABLE t ({columns}, v BIGINT{primary and ', PRIMARY' + primary})", cancellation=Cancellation()
+    )
+    driver.load("t", Stream.of(batch(-50, 3_000)), cancellation=Cancellation())
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
+    table = catalog.table("db", "t")
+    assert table.scattered == scattered
+    with execution(split_rows=1, splits=3) as running:
+        actual = read(Remote("db", Scan(table, (("v", "v"),))), catalog, running).table()
+        (measured,) = running.measurements()
+    assert len(measured.statements) == (1 if scattered else 3)
+    assert actual.num_rows == 3_000
+    catalog.close()
+
+
 @pytest.mark.parametrize("server", ["postgres_module_url", "mariadb_module_url"])
 def test_real_scans_in_parts(server: str, request: pytest.FixtureRequest) -> None:
     driver = driver_for(request.getfixturevalue(server))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -35,6 +35,7 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
+from dqp.algebra.table import Column
 from dqp.algebra.trees import free, walk, walk_deep
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, kind
@@ -122,9 +123,10 @@ class SQLite(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "SQLite"
-    COSTS = Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=2e-6, table_key=6e-6, table_row=9e-7)
+    COSTS = Costs(row=2e-7, byte=7e-9, scan=1e-7, work=3e-7, lookup=2e-6, table_key=6e-6, table_row=9e-7)
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
+    BY_ROWID = True
     ANY_INDEX = True  # without ANALYZE it expects ten rows
     MERGED_TYPES = ("DECIMAL", "TIME")  # several texts for one moment, several numbers for one DECIMAL
     LOOSE = True
@@ -186,6 +188,11 @@ class SQLite(Dialect):
         """Columns of tables, as they stand there."""
         self._unique: set[str] = set()
         """Those of them that are keys alone."""
+        self._indexed: dict[str, Column | None] = {}
+        """Columns by whose ranges SQLite may find rows in an index, which then lie apart; None for those that do not
+        begin the index."""
+        self._ranges: set[int] = set()
+        """Comparisons (by ``id``) that are no reason to use an index."""
         self._looking = False
         """Some text is looked into, which SQLite does up to the first NUL only."""
 
@@ -200,6 +207,11 @@ class SQLite(Dialect):
         query = super()._scan(node)
         self._scanned.update(identifier for identifier, _ in node.items)
         self._unique.update(identifier for identifier, name in node.items if (name,) in node.table.keys)
+        indexes = (*node.table.keys, *node.table.indexes)
+        for identifier, name in node.items:
+            if any(name in each for each in indexes) and identifier not in self._unique:
+                first = any(each[0] == name for each in indexes)
+                self._indexed[identifier] = node.table.column(name) if first else None
         for identifier, _ in node.items:
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
@@ -212,8 +224,26 @@ class SQLite(Dialect):
         query = self._opened(node.input)
         scope = self._scope(query)
         parts = conjuncts(node.condition)
+        self._ranges.update(map(id, self._wide(parts)))
         parts = parts if len(parts) <= _MOST_APART else [node.condition]
         return replace(query, where=[*query.where, *(self.condition(each, scope) for each in parts)])
+
+    def _wide(self, conditions: Sequence[exp.Expression]) -> Iterator[exp.Expression]:
+        """Comparisons that together keep much of a table, and those of columns that do not begin their index, for whose
+        every first value SQLite would begin anew (https://sqlite.org/optoverview.html, 5)."""
+        ranges: dict[str, list[exp.Expression]] = {}
+        for each in conditions:
+            if isinstance(each, exp.LT | exp.LTE | exp.GT | exp.GTE) and isinstance(each.this, exp.Column):
+                ranges.setdefault(each.this.name, []).append(each)
+        for identifier, compared in ranges.items():
+            if identifier in self._indexed:
+                column = self._indexed[identifier]
+                if column is None or (_kept(column, compared) or 0.0) > _MOST_LOOKED_UP:
+                    yield from compared
+
+    def _comparing(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
+        written = super()._comparing(operator, node, columns)
+        return written._replace(text=f"+{written.text}") if id(node) in self._ranges else written
 
     def conditions(self, where: Sequence[str]) -> Sequence[str]:
         """In the order in which SQLite asks them: each condition behind the guards of the columns that it reads. A row
@@ -336,6 +366,25 @@ def _computed(expression: exp.Expression) -> set[str]:
     found = Counter(each.name for each in expression.find_all(exp.Column))
     found.subtract(each.name for each in map(_read_raw, expression.find_all(exp.Cast)) if each is not None)
     return {name for name, times in found.items() if times}
+
+
+def _kept(column: Column, compared: Sequence[exp.Expression]) -> float | None:
+    """The part of a column's values that comparisons with whole numbers keep; None where nobody knows."""
+    if not isinstance(column.low, int) or not isinstance(column.high, int):
+        return None
+    low, high = column.low, column.high
+    for each in compared:
+        value = each.expression
+        negative = isinstance(value, exp.Neg)
+        value = value.this if negative else value
+        if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit():
+            return None
+        number = -int(value.this) if negative else int(value.this)
+        if isinstance(each, exp.LT | exp.LTE):
+            high = min(high, number)
+        else:
+            low = max(low, number)
+    return max(0, high - low + 1) / (column.high - column.low + 1)
 
 
 def _mentioned(tree: Operator) -> frozenset[str]:

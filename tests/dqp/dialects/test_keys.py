@@ -83,3 +83,38 @@ def test_sqlite_reads_a_table_of_which_keys_keep_much(
                 answer = source.query(sql, cancellation=Cancellation()).table().column(0).to_pylist()
                 assert sorted(map(str, answer)) == (["3", "5"] if column == "i" else ["3"] * 10 + ["5"] * 10)
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("condition", "way"),
+    [
+        ("a >= 3 AND a < 90", "SCAN"),
+        ("a >= 3 AND a < 8", "SEARCH"),
+        ("a > -5", "SCAN"),
+        ("b >= 2", "SCAN"),
+        ("b = 2 AND a = 3", "SEARCH"),
+        ("i >= 2", "SEARCH"),
+    ],
+)
+def test_sqlite_reads_a_table_of_which_a_range_keeps_much(condition: str, way: str, tmp_path: Path) -> None:
+    """By the index each row would be looked up elsewhere; with ANALYZE it would even look for ``b`` behind each ``a``
+    (a skip-scan). Rows stand in the order of ``i``."""
+    with sqlite3.connect(tmp_path / "x.sqlite") as database:
+        database.execute("CREATE TABLE one (i INTEGER PRIMARY KEY, v INTEGER)")
+        database.execute("CREATE TABLE two (a INTEGER NOT NULL, b INTEGER NOT NULL, v INTEGER, PRIMARY KEY (a, b))")
+        database.executemany("INSERT INTO one VALUES (?, 0)", [(at,) for at in range(100)])
+        database.executemany("INSERT INTO two VALUES (?, ?, 0)", [(at // 50, at % 50) for at in range(5000)])
+        database.execute("ANALYZE")
+    database.close()
+    with (
+        dqp.connect({"sources": {"there": f"sqlite:///{tmp_path / 'x.sqlite'}"}}) as lab,
+        sqlite3.connect(tmp_path / "x.sqlite") as database,
+    ):
+        table = "one" if condition.startswith("i") else "two"
+        query = lab.sql(f"SELECT v FROM there.{table} WHERE {condition}")
+        wanted = database.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()
+        assert query.arrow().num_rows == wanted[0]
+        (sql,) = [line.strip() for line in str(query.explain()).splitlines() if "SELECT t1" in line]
+        plan = [row[-1] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}")]
+        assert [each.startswith(f"{way} t1") for each in plan] == [True], (sql, plan)
+    database.close()
