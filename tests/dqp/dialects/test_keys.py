@@ -89,7 +89,7 @@ def test_sqlite_reads_a_table_of_which_keys_keep_much(
     ("condition", "way"),
     [
         ("a >= 3 AND a < 90", "SCAN"),
-        ("a >= 3 AND a < 8", "SEARCH"),
+        ("a >= 3 AND a < 6", "SEARCH"),
         ("a > -5", "SCAN"),
         ("b >= 2", "SCAN"),
         ("b = 2 AND a = 3", "SEARCH"),
