@@ -194,6 +194,8 @@ class Bound:
             # DuckDB takes IN $list as a list. IN ($list) is the federation's own, and an empty one the same.
             return f"IN ({items})" if found[1] and items else f"IN [{items}]"
 
+        if not self.values.keys() >= {*named(sql)}:  # a smaller query may have made a parameter of ``[:id]``
+            raise duckdb.BinderException("There is a parameter without a value.")
         text = _IN_LIST.sub(listed, sql)
         expected = self.oracle.answer(_PARAMETER.sub(lambda found: constant(self.values[found[0][1:]]), text))
         known = {name: self.values[name] for name in named(text)}
@@ -251,7 +253,8 @@ class Given:
         """Raises what the federation does."""
         # Behind a parenthesis a colon begins no parameter.
         style = 0 if self.style == 1 and "DISTINCT ON (" in sql else self.style
-        text = _PARAMETER.sub(lambda found: STYLES[style](found[0][1:]), sql)
+        apart = sql.replace(":$", ": $")  # two colons are a cast
+        text = _PARAMETER.sub(lambda found: STYLES[style](found[0][1:]), apart)
         if style == 2:
             return self.federation.lab.sql(
                 text, *(self.values[each[0][1:]] for each in _PARAMETER.finditer(sql))
