@@ -26,12 +26,13 @@ class Costs:
     returning it; ``work``: a row that a join or an aggregate in the source processes; ``probe``: a row that a join with
     small tables processes, in a statement that returns few rows (0: as ``work``). ``value``: an operation or a function
     for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted;
-    ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``memory``: bytes of groups
-    that fit in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery;
-    ``index``: a row found by an index (0: tables are read). Where there are no hash joins, ``lookup``: a row whose
-    partner is looked up in an index; ``compared``: two rows that are compared because there is no index (0: the
-    database makes one). ``table_key``: a key of a query-scoped table, from here to the source's hash table
-    (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a row in a large table of keys."""
+    ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``ordered``: one whose rows
+    come in the order of an index; ``memory``: bytes of groups that fit in memory; ``pair``: two rows that are compared
+    in a join without an equality, or for a subquery; ``index``: a row found by an index (0: tables are read). Where
+    there are no hash joins, ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are
+    compared because there is no index (0: the database makes one). ``table_key``: a key of a query-scoped table, from
+    here to the source's hash table (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a
+    row in a large table of keys."""
 
     row: float
     byte: float
@@ -42,6 +43,7 @@ class Costs:
     sort: float = 3e-7
     spill: float = 1.5e-7
     group: float = 2e-7
+    ordered: float = 4e-8
     memory: float = 16e6
     pair: float = 3e-8
     index: float = 2e-6
@@ -55,7 +57,9 @@ class Costs:
 class DialectProperties:
     """The properties of a dialect; these defaults are those of one that was never measured."""
 
-    COSTS: ClassVar[Costs] = Costs(row=5e-8, byte=6e-9, scan=1.9e-7, work=1.2e-7, lookup=2e-6, compared=3.5e-8)
+    COSTS: ClassVar[Costs] = Costs(
+        row=5e-8, byte=6e-9, scan=1.9e-7, work=1.2e-7, spill=2.5e-6, group=2e-6, lookup=2e-6, compared=3.5e-8
+    )
     MOST_NUMBERS: ClassVar[int] = MOST_LISTED
     """Most whole numbers that are written as a list: more where the database looks them up in a hash table, a sorted
     list or a tree."""

@@ -22,7 +22,6 @@ from dqp.algebra.operators import column as named
 from dqp.explain.seconds import MOVED_BYTE, own
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Estimator, costs
-from dqp.planning.costing.work import ORDERED
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000.0
@@ -43,7 +42,7 @@ def seconds(node: Operator, copies: int = 1) -> float | None:
     ("node", "expected"),
     [
         (LEFT, FETCHED + ROWS * PG.scan),
-        (Remote("pg", Distinct(LEFT.tree)), FETCHED + ROWS * (PG.scan + PG.work) + ROWS * PG.group * ORDERED),
+        (Remote("pg", Distinct(LEFT.tree)), FETCHED + ROWS * (PG.scan + PG.work) + ROWS * PG.ordered),
         (Join(LEFT, RIGHT, "inner", ON), 3 * ROWS * LOCAL_ROW + ROWS * LOCAL_BUILD),
         (Aggregate(LEFT, (), (("n", exp.Count(this=exp.Star())),)), ROWS * LOCAL_ROW),
         (Sort(LEFT, (exp.Ordered(this=named("v")),)), ROWS * LOCAL_ROW),

@@ -53,8 +53,6 @@ LOOK = 0.2
 """A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
 SMALL = 100_000.0
 """Rows of a table whose hashes stay in the cache of a processor."""
-ORDERED = 0.2
-"""The part of the seconds for groups that are made one after the other."""
 HOPED = 0.7
 """The part of the expected reduction by keys that is counted."""
 BUILD_BYTES = 16e6
@@ -191,7 +189,7 @@ class Work:
         """Seconds for the groups; few where the rows come in the order of an index of theirs."""
         price = self._price
         if price.index and indexed(rows, keys):
-            return groups.rows * price.group * ORDERED
+            return groups.rows * price.ordered
         spilled = groups.bytes + groups.rows * GROUP_BYTES > price.memory
         return groups.rows * price.group + self._rows(rows) * price.spill * spilled
 

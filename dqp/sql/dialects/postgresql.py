@@ -60,6 +60,7 @@ class PostgreSQL(Dialect):
         sort=1e-6,
         spill=2.5e-7,
         group=1e-6,
+        ordered=2e-7,
         memory=4e6,
         pair=3e-8,
         index=3e-6,
