@@ -179,6 +179,16 @@ def test_what_no_process_is_asked(driver: SQLite, asked: list[str], sql: str) ->
     assert not asked
 
 
+def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(driver, "SELECT i FROM t")
+    assert len(asked) == 1
+    monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.0)
+    assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
+    assert len(asked) == 1
+
+
 def test_a_transaction_reads_what_it_wrote(driver: SQLite, asked: list[str]) -> None:
     with driver.transaction(cancellation=Cancellation()) as session:
         session.update("UPDATE t SET i = -1")

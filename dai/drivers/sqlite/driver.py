@@ -274,12 +274,14 @@ class SQLite(PooledDriver[Connection]):
                 connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
                 declared = _declared(connection, query)
                 check(connection, text, bound)
+                began = time.perf_counter()
                 cursor.execute(text, bound)
                 if cursor.description is None:
                     raise NotAQueryError("The statement gives no rows.", sql=sql)
                 names = [column[0] for column in cursor.description]
                 wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
                 first = cursor.fetchmany(wanted)
+                seconds = time.perf_counter() - began
             portions = Portions(cursor.fetchmany, asking, at_end=len(first) < wanted)
             kinds = chosen(names, declared, first, portions.at_end)
             schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
@@ -290,7 +292,7 @@ class SQLite(PooledDriver[Connection]):
         if large:
             rows = self._processes.rows(
                 Query(query, bound, kinds, schema),
-                Begun(columns, len(first), portions, convert),
+                Begun(columns, len(first), seconds, portions, convert),
                 asking,
                 self._options.batch_bytes,
                 batch_rows,

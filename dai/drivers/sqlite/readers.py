@@ -16,6 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ MOST = max(2, min(4, os.cpu_count() or 2))
 """Processes of one driver."""
 MANY_ROWS = 8192
 """Rows of a result that the driver's connection reads, and then once more the process."""
+AGAIN_SECONDS = 0.1
+"""What these may take: a statement that has to compute before it has rows does so once."""
 START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
@@ -112,22 +115,24 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A query that the driver's connection has begun to execute: the columns of its ``have`` first rows, and the others
-    with what makes columns of them."""
+    """A query that the driver's connection has begun to execute: the columns of its ``have`` first rows, how many
+    ``seconds`` these took, and the others with what makes columns of them."""
 
     columns: list[pa.Array]
     have: int
+    seconds: float
     portions: Portions
     convert: Convert
 
     def read(self, rows: int) -> Begun:
         """The same, with so many rows at least, if there are."""
         parts, have, most = [self.columns], self.have, portion_rows(len(self.columns))
+        began = time.perf_counter()
         while have < rows and (more := self.portions.next(most)):
             parts.append(self.convert(more, 1 + have))
             have += len(more)
         columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
-        return Begun(columns, have, self.portions, self.convert)
+        return Begun(columns, have, self.seconds + time.perf_counter() - began, self.portions, self.convert)
 
 
 class Reader:
@@ -223,11 +228,12 @@ class Readers:
     def rows(
         self, query: Query, begun: Begun, asking: Asking, batch_bytes: int, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows of the query: of many, a process reads all from the beginning. ``asking`` is around each wait."""
+        """All rows of the query: of many that come fast, a process reads all from the beginning. ``asking`` is around
+        each wait."""
         reader = None
-        if self.begun():
+        if begun.seconds < AGAIN_SECONDS and self.begun():
             begun = begun.read(MANY_ROWS)
-            reader = None if begun.portions.at_end else self.take()
+            reader = None if begun.portions.at_end or begun.seconds >= AGAIN_SECONDS else self.take()
         if reader is not None:
             size = sum(each.nbytes for each in begun.columns)
             rows = _answered(self.uri, reader, query, max(1, batch_bytes * begun.have // max(size, 1)))
