@@ -114,14 +114,13 @@ class Engine:
             return self._choosing.run(sql, inputs, execution, names=names, types=types, measure=measure, choosing=True)
         run = self._run(inputs, execution, measure)
         run.broken = self._broken
+        with self._opening:
+            self._running.add(run)
         try:
-            stream = run.open(sql, names, types)
+            return run.open(sql, names, types)
         except BaseException:
             run.close()
             raise
-        with self._opening:
-            self._running.add(run)
-        return stream
 
     def _run(self, inputs: Mapping[str, Input], execution: Execution, measure: Measure | None) -> _Run:
         cursor = self._cursor()
@@ -160,7 +159,7 @@ class Engine:
             self._root, self._profiling = None, []
 
     def close(self) -> None:
-        """Ends what runs and frees the memory."""
+        """Ends what runs; its memory is free once that has ended, which may be a little later."""
         if self._choosing is not self:
             self._choosing.close()
         with self._opening:
@@ -168,12 +167,11 @@ class Engine:
         for run in running:
             run.interrupt()
         with self._opening:
-            for each in self._profiling:
-                each.close()
-            self._profiling = []
-            if self._root is not None:
-                self._root.close()
-                self._root = None
+            cursors = [*self._profiling, *([] if self._root is None else [self._root])]
+            self._profiling, self._root = [], None
+        for cursor in cursors:
+            with contextlib.suppress(duckdb.Error):  # busy with a query, which ends soon and then frees it
+                cursor.close()
 
 
 def spill_directory() -> str:

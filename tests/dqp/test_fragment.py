@@ -19,6 +19,7 @@ from dai.streams.stream import TYPE_NAME, Stream
 from dqp.execution.engine import Engine, _Run
 from dqp.execution.execution import Execution
 from tests.dqp.doubles import batch, execution
+from tests.processes import SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -394,6 +395,33 @@ def test_an_engine_can_be_closed_while_queries_begin() -> None:
     engine._running = Locked()
     with execution() as running, engine.run("SELECT 1", {}, running):
         engine.close()
+
+
+@pytest.mark.parametrize("choosing", [False, True])
+def test_closing_an_engine_stops_a_query_before_its_first_row(choosing: bool) -> None:
+    engine = Engine(threads=2)
+    begun = threading.Event()
+    ended: list[Exception] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        begun.set()
+        yield batch(1, 1_000_000)
+
+    def run() -> None:
+        with execution() as running:
+            try:
+                sql = "SELECT sum(sin(a.v * b.range)) FROM r AS a, range(1000000) AS b"
+                engine.run(sql, {"r": Stream(batch(1, 1).schema, rows())}, running, choosing=choosing).table()
+            except Exception as error:  # noqa: BLE001
+                ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(SECONDS)
+    engine.close()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert ended
 
 
 def _keys(count: int, **columns: int) -> Stream:
