@@ -22,6 +22,8 @@ MOST_BYTES = 8 << 20
 """Most bytes of a key table: half of a service's default limit."""
 LARGE = 100_000
 """The number of keys from which a look-up is slowest; with fewer keys it is faster in proportion."""
+_REDUCES = "reduces"
+"""In the metadata of a condition that other inputs' keys have added to a statement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,16 @@ def in_table(names: Sequence[str], table: KeyTable, part: float) -> Members:
     membership = Members(expressions=[column(each) for each in names], table=table)
     membership.meta[SELECTIVITY] = part
     return membership
+
+
+def reducing(condition: exp.Expression) -> exp.Expression:
+    """The condition, marked as one that only leaves out rows that nothing needs."""
+    condition.meta[_REDUCES] = True
+    return condition
+
+
+def reduces(condition: exp.Expression) -> bool:
+    return bool(condition._meta) and _REDUCES in condition.meta
 
 
 def without_members(node: Operator) -> Operator:

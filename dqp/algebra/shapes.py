@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
-from dqp.algebra.keys import Keys, Members
+from dqp.algebra.keys import Keys, Members, reduces
 from dqp.algebra.operators import (
     Aggregate,
     Filter,
@@ -29,7 +29,8 @@ def shape_of_rows(tree: Operator) -> str:
 
 
 def shape_of_work(tree: Operator) -> str:
-    """Equal for trees that do the same work, but for the constants in their expressions."""
+    """Equal for trees that do the same work, but for the constants in their expressions, and for what keys of others
+    leave out while the query runs: no plan has that yet."""
     return _Shape(of_rows=False).text(tree)
 
 
@@ -58,7 +59,10 @@ class _Shape:
             words += [] if self._of_rows else self._words(each for _, each in tree.aggregates)
             self._named((*tree.keys, *tree.aggregates))
         elif isinstance(tree, Filter | Join):
-            words = self._words(conjuncts(tree.condition))
+            conditions = [each for each in conjuncts(tree.condition) if self._of_rows or not reduces(each)]
+            if isinstance(tree, Filter) and not conditions:
+                return inputs[0]
+            words = self._words(conditions)
             words += [tree.kind] if isinstance(tree, Join) else []
         elif isinstance(tree, SetOperation):
             self._names |= {

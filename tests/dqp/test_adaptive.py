@@ -31,6 +31,7 @@ from dqp.algebra.operators import (
     Sort,
     column,
 )
+from dqp.algebra.shapes import shape_of_work
 from dqp.algebra.table import Column, Table
 from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
@@ -427,6 +428,7 @@ def test_a_range_beside_a_key_table_counts_once(monkeypatch: pytest.MonkeyPatch)
     assert "a range of l_k, 4,000 keys of l_k as a temporary table" in given.remarks[-1]
     (probe,) = (each for each in walk(smaller) if isinstance(each, Remote) and each.source == "l")
     assert given.estimator.rows(probe) == pytest.approx(200_000, rel=0.01)
+    assert shape_of_work(probe) == shape_of_work(large)
 
 
 @pytest.mark.parametrize("type", ["DATE", "TIMESTAMP"])

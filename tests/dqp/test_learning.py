@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp, parse_one
 
-from dqp.algebra.keys import KeyTable, in_numbers, in_table
+from dqp.algebra.keys import KeyTable, in_numbers, in_table, reducing
 from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, column
 from dqp.algebra.shapes import shape_of_rows, shape_of_work
 from dqp.algebra.table import Table
@@ -16,6 +16,7 @@ from dqp.execution.execution import Measurement
 from dqp.planning.alternatives import Overtaking
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
+from dqp.planning.costing.work import elapsed
 from dqp.planning.learning import LEAST_SECONDS, TWICE, learn
 from dqp.planning.rules.subtrees import push_subtrees
 from tests.dqp.doubles import Double, catalog_of, numbers, remote
@@ -86,6 +87,10 @@ OTHER = numbers("maria", 100_000.0)
         (keyed(in_numbers("v", [1, 2], 0.1)), keyed(in_numbers("id", [1, 2], 0.1)), False, False),
         (keyed(in_table(["v"], key_table(1, 2), 0.1)), keyed(in_table(["v"], key_table(1, 2), 0.1)), True, True),
         (keyed(in_table(["v"], key_table(1, 2), 0.1)), keyed(in_table(["v"], key_table(1), 0.1)), False, True),
+        (keyed(reducing(parse_one('"v" >= 7'))), scan(TABLE), False, True),
+        (keyed(reducing(in_table(["v"], key_table(1), 0.1))), scan(TABLE), False, True),
+        (Filter(filtered(TABLE, '"v" = 1'), reducing(parse_one('"id" < 7'))), filtered(TABLE, '"v" = 1'), False, True),
+        (keyed(parse_one('"v" >= 7')), scan(TABLE), False, False),
     ],
 )
 def test_shapes(one: Operator, other: Operator, rows: bool, work: bool) -> None:
@@ -97,6 +102,18 @@ def test_rows_and_work_are_apart() -> None:
     learned = Learned(LIFETIME)
     learned.learn_rows(scan(TABLE), 5.0)
     assert (learned.rows(scan(TABLE)), learned.seconds(scan(TABLE))) == (5.0, None)
+
+
+def test_the_seconds_of_a_statement_are_those_with_the_keys_that_it_had() -> None:
+    learned = Learned(LIFETIME)
+    whole = Remote("pg", joined(TABLE))
+
+    def seconds(left: float) -> float:
+        return elapsed(whole, Estimator(learned), lambda _: "postgresql", lambda *_: 1, left)
+
+    assert seconds(0.01) < 10.0
+    learned.learn_seconds(whole.tree, 100.0)
+    assert seconds(0.01) >= 100.0
 
 
 def test_it_is_forgotten_after_the_lifetime() -> None:

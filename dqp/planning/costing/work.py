@@ -319,7 +319,7 @@ def elapsed(
             there -= min(scans, whole) * read[each] * PARALLEL
         rows *= kept[each]
         seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
-        seconds[each] = max(seconds[each], rows * estimator.seconds(each))
+        seconds[each] = max(seconds[each], estimator.seconds(each))  # with the keys that it had
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
     here = Work(estimator, "duckdb", kept)

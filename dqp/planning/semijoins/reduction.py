@@ -17,7 +17,7 @@ from sqlglot import exp
 from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, literal, number
 from dqp.algebra.dialects import MOST_LISTED
-from dqp.algebra.keys import in_list, in_numbers
+from dqp.algebra.keys import in_list, in_numbers, reducing
 from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
@@ -54,7 +54,7 @@ def _filtered(
     tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
 ) -> Operator | None:
     """The tree with the conditions in the probe's statement; None if the source cannot run that."""
-    condition = conjunction(conditions)
+    condition = conjunction([reducing(each) for each in conditions])
     assert condition is not None
     smaller = order_conditions(push_filters(Filter(reduction.probe.tree, condition), context), context)
     return _with(tree, reduction, smaller, rows, in_words(conditions), context)
