@@ -266,7 +266,7 @@ def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
     made = SQLite.connect(sqlite_url, DriverOptions())
     made._processes.start()
     (reader,) = made._processes._idle
-    process = psutil.Process(reader._process.pid)
+    process = psutil.Process(reader._program.pid)
     made.close()
     assert not process.is_running()
     made._processes.start()

@@ -13,15 +13,13 @@ import logging
 import os
 import select
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +29,7 @@ from dai.drivers.sql.lexer import tokens
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
 from dai.errors import LimitError
+from dai.streams.program import Program
 from dai.streams.stream import Stream
 
 log = logging.getLogger("dai.drivers.sqlite")
@@ -139,31 +138,16 @@ class Reader:
     """One process. ``kill`` stops it, whatever it does."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=_PIPE_BYTES,
-            pipesize=_PIPE_BYTES,
-            cwd="/",
-            env={},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._sink: IO[bytes] = self._process.stdin
-        self._source: IO[bytes] = self._process.stdout
+        self._program = Program(str(_WORKER), pipe_bytes=_PIPE_BYTES)
+        self._sink, self._source = self._program.sink, self._program.source
         self._begun = False
-        self.kill = self._process.kill
+        self.kill, self.ended = self._program.kill, self._program.ended
 
     def begun(self, seconds: float = 0.0) -> bool:
         """Whether the process has started, or does so within so many seconds."""
         if not self._begun and select.select([self._source], [], [], seconds)[0]:
             self._begun = self._source.readline() == b"{}\n"
         return self._begun
-
-    def ended(self) -> bool:
-        return self._process.poll() is not None
 
     def ask(self, uri: str, sql: str, parameters: Sequence[Any], rows: int) -> pa.RecordBatchReader:
         """The answer, to be read to its end; then ``failure``."""
@@ -183,11 +167,7 @@ class Reader:
         return said.get("error")
 
     def close(self) -> None:
-        self.kill()
-        self._process.wait()
-        for pipe in (self._sink, self._source):
-            with suppress(OSError):
-                pipe.close()
+        self._program.close()
 
 
 class Readers:

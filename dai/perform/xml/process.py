@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from dai.perform.xml.worker import (
     WHOLE,
 )
 from dai.streams.cancellation import Cancellation
+from dai.streams.program import Program
 
 log = logging.getLogger("dai.perform.xml")
 
@@ -73,23 +72,11 @@ class Process:
         what: str = "The expression",
     ) -> None:
         self._cancellation, self._what = cancellation, what
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "dai.perform.xml.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=BUFFER_BYTES,
-            pipesize=BUFFER_BYTES,
-            cwd="/",
-            env={},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._sink, self._source = self._process.stdin, self._process.stdout
+        self._program = Program("-m", "dai.perform.xml.worker", pipe_bytes=BUFFER_BYTES)
         header = {"language": language, "expression": expression, "namespaces": dict(namespaces or {})}
         data = json.dumps({**header, "memory": MEMORY_BYTES, "seconds": SECONDS}).encode()
         try:
-            with cancellation.on_cancel(self._process.kill):
+            with cancellation.on_cancel(self._program.kill):
                 self._send(NUMBER.pack(len(data)), data)
                 kind, _, text = self._frame()
             if kind != READY:
@@ -102,7 +89,7 @@ class Process:
         """What it gives for each document, portion by portion; the next portion is read while one is worked on."""
         source = iter(portions)
         portion = next(source, None)
-        with self._cancellation.on_cancel(self._process.kill):
+        with self._cancellation.on_cancel(self._program.kill):
             while portion is not None:
                 sizes = [NUMBER.pack(len(each.content)) for each in portion]
                 self._send(NUMBER.pack(len(portion)), *sizes, *(each.content for each in portion))
@@ -116,11 +103,7 @@ class Process:
                 portion = following
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._sink, self._source):
-            with suppress(OSError):
-                pipe.close()
+        self._program.close()
 
     def __enter__(self) -> Self:
         return self
@@ -131,17 +114,17 @@ class Process:
     def _send(self, *parts: bytes) -> None:
         with suppress(BrokenPipeError):  # the next frame says why
             for part in parts:
-                self._sink.write(part)
-            self._sink.flush()
+                self._program.sink.write(part)
+            self._program.sink.flush()
 
     def _frame(self) -> tuple[int, int, bytes]:
-        head = self._source.read(FRAME.size)
+        head = self._program.source.read(FRAME.size)
         if len(head) == FRAME.size:
             kind, number, size = FRAME.unpack(head)
-            data = self._source.read(size)
+            data = self._program.source.read(size)
             if len(data) == size:
                 return kind, number, data
-        code = self._process.wait()
+        code = self._program.wait()
         self._cancellation.check()
         if code == -signal.SIGPROF:
             raise LimitError(

@@ -1,4 +1,4 @@
-"""Says what a list of keys in a statement costs and how long it may be, by the type of the keys and the dialect."""
+"""What keys in a statement cost, in a list or a table, and how many a list may have, by their type and the dialect."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ def most_listed(type: str, dialect: str) -> float:
     return properties(dialect).MOST_NUMBERS if type in BITS else MOST_LISTED
 
 
+def table_seconds(keys: float, rows: float, dialect: str) -> float:
+    """Seconds for a query-scoped table of so many keys, in which so many rows are looked for; infinite where the
+    dialect has no such tables."""
+    of = properties(dialect).COSTS
+    return math.inf if of.table_key is None else keys * of.table_key + rows * of.table_row * min(1.0, keys / LARGE)
+
+
 def key_seconds(keys: float, rows: float, type: str, dialect: str, tables: bool) -> float:
     """Seconds for so many keys in a statement that has ``rows`` rows without them, in the form that takes less;
     infinite for more than it may have. ``tables``: whether the source accepts query-scoped tables."""
-    of = properties(dialect).COSTS
-    seconds = NUMBER * keys if keys <= most_listed(type, dialect) else math.inf
-    if tables and of.table_key is not None and keys <= MOST_KEYS:
-        seconds = min(seconds, keys * of.table_key + rows * of.table_row * min(1.0, keys / LARGE))
-    return seconds
+    listed = NUMBER * keys if keys <= most_listed(type, dialect) else math.inf
+    return min(listed, table_seconds(keys, rows, dialect)) if tables and keys <= MOST_KEYS else listed

@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, number
-from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
+from dqp.algebra.keys import MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
 from dqp.algebra.operators import Filter, Remote, Scan
 from dqp.algebra.trees import walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
-from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER
+from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, table_seconds
 from dqp.planning.semijoins.program import Reduction, share
 
 
@@ -30,7 +30,8 @@ def together(
     """The conditions with a key table; None if ``single``, the conditions for each column alone, cost less, or if the
     source accepts no tables."""
     probe = reduction.probe
-    of = costs(context.dialect(probe.source))
+    dialect = context.dialect(probe.source)
+    of = costs(dialect)
     if of.table_key is None or not context.takes_tables(probe.source):
         return None
     estimate = context.estimator.of(probe)
@@ -40,8 +41,7 @@ def together(
         return None
     part = _part(table, [other for _, other in pairs], estimate)
     rows = estimate.rows * (of.row + of.byte * estimate.width)
-    looking = estimate.rows * of.table_row * min(1.0, table.num_rows / LARGE)
-    seconds = part * rows + table.num_rows * of.table_key + looking + ROUND_TRIP
+    seconds = part * rows + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None
     name = _name(probe, context)
