@@ -33,7 +33,8 @@ FILL = (
 
 @pytest.fixture
 def driver(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLite]:
-    """With one process, which makes several batches."""
+    """With one process, which makes several batches, however busy the machine is."""
+    monkeypatch.setattr(readers, "AGAIN_SECONDS", float("inf"))
     monkeypatch.setattr(readers, "START_ROWS", 1 << 40)
     monkeypatch.setattr(readers, "_BATCH_ROWS", 5_000)
     made = SQLite.connect(sqlite_url, DriverOptions(pool_size=3))
