@@ -11,10 +11,12 @@ not whole.
 
 import contextlib
 import json
+import os
 import resource
 import select
 import signal
 import sys
+import threading
 from typing import Any, BinaryIO
 
 import adbc_driver_sqlite.dbapi
@@ -31,6 +33,14 @@ def _limit() -> None:
     with open("/proc/self/statm") as file:
         data = int(file.read().split()[5]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY_BYTES, data + MEMORY_BYTES))
+
+
+def _with_the_service() -> None:
+    """Ends this process once nobody holds the other end of its standard input, whatever it computes."""
+    poll = select.poll()
+    poll.register(sys.stdin, 0)  # hanging up, which is always told
+    poll.poll()
+    os._exit(1)
 
 
 def _say(sink: BinaryIO, **said: str) -> None:
@@ -59,7 +69,9 @@ def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a service, which has rows to finish
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_with_the_service, daemon=True).start()
     with contextlib.suppress(OSError, ValueError):  # where there is no /proc, or less is allowed already
         _limit()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
