@@ -1,6 +1,10 @@
 """Large results of SQLite, which processes read: the same answers and errors as from the driver's connection."""
 
 import datetime
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +20,7 @@ from dai.drivers.sqlite.driver import SQLite
 from dai.errors import CancelledError, DataError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import table, update
+from tests.processes import until
 
 ROWS = 20_000
 COUNTED = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})"
@@ -73,7 +78,7 @@ def without(driver: SQLite, sql: str, monkeypatch: pytest.MonkeyPatch) -> pa.Tab
     "sql",
     [
         "SELECT * FROM t",
-        "SELECT id AS a, id AS a, 'x' || i, i * 1.5, NULLIF(r, r) FROM t WHERE id > 100",
+        "SELECT id AS a, id AS a, substr(s, 2), i * 1.5, NULLIF(r, r) FROM t WHERE id > 100",
         "WITH q AS (SELECT id, n FROM t) SELECT q.id, q.n, t.s FROM q JOIN t USING (id)",
         "SELECT early, late, n FROM t WHERE id > 100",
         "SELECT i, s FROM t UNION ALL SELECT i, s FROM t WHERE id < 10 -- to the end of the line",
@@ -180,6 +185,36 @@ def test_what_no_process_is_asked(driver: SQLite, asked: list[str], sql: str) ->
     assert not asked
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "round(r, 2)",
+        "sum(r) OVER (PARTITION BY id)",
+        "avg(r) OVER (PARTITION BY id)",
+        "r || ''",
+        "CAST(r AS varchar(30))",
+        "printf('%f', r)",
+        "date('2024-02-30')",
+        "random()",
+        "printf('%.*c', abs(random()) % 20, 'x')",
+        "json_extract('[1]', '$[0]')",
+        "rounded",
+        "made",
+    ],
+)
+def test_what_another_version_computes_otherwise_no_process_is_asked(
+    driver: SQLite, asked: list[str], value: str
+) -> None:
+    """Nor for what is another value each time that it is computed."""
+    update(driver, "ALTER TABLE t ADD COLUMN made AS (round(r, 2))")
+    update(driver, "CREATE VIEW w AS SELECT *, round(r, 1) AS rounded FROM t")
+    sql = f"SELECT id, {value} AS v FROM w"
+    assert table(driver, sql).num_rows == ROWS
+    assert not asked
+    assert table(driver, "SELECT id, lower(s) AS v FROM t WHERE s LIKE 'é%'").num_rows == ROWS
+    assert asked
+
+
 def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
     driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,12 +290,55 @@ def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monke
 
 
 def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
-    sql = "SELECT CASE WHEN id > 9000 THEN CAST(zeroblob(10000000) AS TEXT) ELSE 'short' END AS v FROM t"
+    long = "'x'"
+    for _ in range(7):
+        long = f"replace({long}, 'x', 'xxxxxxxxxx')"
+    sql = f"SELECT CASE WHEN id > 9000 THEN {long} ELSE 'short' END AS v FROM t"
     with pytest.raises(LimitError):
         table(driver, sql)
     assert asked
     update(driver, f"INSERT INTO t (id, s) VALUES ({ROWS + 1}, printf('%.*c', 20000000, 'x'))")
     assert len(table(driver, "SELECT s FROM t")["s"][ROWS].as_py()) == 20_000_000
+
+
+SERVICE = """
+import sys
+from dai.drivers import DriverOptions
+from dai.drivers.sqlite import readers
+from dai.drivers.sqlite.driver import SQLite
+from dai.streams.cancellation import Cancellation
+
+readers.AGAIN_SECONDS = float("inf")
+driver = SQLite.connect(sys.argv[1], DriverOptions())
+driver._processes.start()
+assert driver._processes.begun(60)
+print(driver._processes._idle[0]._program.pid, flush=True)
+sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 9000"
+with driver.query(sql, cancellation=Cancellation()) as stream:
+    print(next(stream).num_rows, flush=True)
+    next(stream)
+"""
+
+
+def test_a_process_ends_with_its_service_whatever_it_computes(driver: SQLite, sqlite_url: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVICE, sqlite_url], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        process = psutil.Process(int(service.stdout.readline()))
+        until(lambda: process.cpu_times().user > 1)
+        assert process.is_running()
+        service.kill()
+    until(lambda: not process.is_running())
+
+
+def test_a_process_that_is_told_to_end_finishes_its_rows(driver: SQLite, asked: list[str]) -> None:
+    """A terminal and systemd tell all processes of a service."""
+    (reader,) = driver._processes._idle
+    with driver.query("SELECT i, s FROM t", cancellation=Cancellation()) as stream:
+        rows = next(stream).num_rows
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(reader._program.pid, number)
+        assert rows + sum(each.num_rows for each in stream) == ROWS
+    assert asked
 
 
 def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:

@@ -41,7 +41,7 @@ from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import is_locked, locked, translated
-from dai.drivers.sqlite.readers import Begun, Query, Readers, readable
+from dai.drivers.sqlite.readers import MOST_EXPLAINED, Begun, Query, Readers, computes_alike, readable
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
 from dai.drivers.tables import Statistics, TableInfo
@@ -291,7 +291,7 @@ class SQLite(PooledDriver[Connection]):
         rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
         if large:
             rows = self._processes.rows(
-                Query(query, bound, kinds, schema),
+                Query(query, bound, kinds, schema, partial(_alike, connection, text, bound)),
                 Begun(columns, len(first), seconds, portions, convert),
                 asking,
                 self._options.batch_bytes,
@@ -368,6 +368,10 @@ def _alone(connection: Connection) -> bool:
         and not connection.run("SELECT 1 FROM sqlite_temp_schema LIMIT 1")
         and connection.run("PRAGMA encoding") == [("UTF-8",)]
     )
+
+
+def _alike(connection: Connection, text: str, bound: Sequence[Any]) -> bool:
+    return len(text) <= MOST_EXPLAINED and computes_alike(connection.run(f"EXPLAIN {text}", bound))
 
 
 def _declared(connection: Connection, query: str) -> list[str]:

@@ -4,6 +4,9 @@ The driver's connection has begun to execute the statement, with its authorizer;
 reading only. It gives the columns as they are stored. ADBC refuses what is no whole number in a column of whole
 numbers; for what it would convert silently, a column says which rows have values of another storage class. It makes an
 empty text of one for which there is no memory; another column says how many bytes a row's texts have.
+
+ADBC's SQLite is another version than the driver's. Versions round, add floating numbers, write them as text and read
+dates in different ways, so a process computes only what all of them compute alike (``computes_alike``).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import select
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +56,16 @@ _LARGE = 1 << 53
 """Beyond it not every whole number is an 8-byte float."""
 _NO_MEMORY = "emory"
 """In the messages of SQLite and of Arrow about memory."""
+_ALIKE = frozenset(
+    "abs char coalesce count dense_rank glob ifnull iif instr length like lower ltrim max min nullif rank replace "
+    "row_number rtrim substr substring trim typeof unicode upper".split()
+)
+"""Functions of whole numbers and texts that every version of SQLite computes alike, each time they are called."""
+_UNLIKE = frozenset({"Concat", "VOpen"})
+"""Of SQLite's machine: ``||``, which writes numbers as text; tables whose rows a function gives."""
+_TO_TEXT = ord("B")
+MOST_EXPLAINED = 50_000
+"""Characters of a statement; a longer one, whose lists SQLite explains value by value, is not read by a process."""
 _WORKER = Path(__file__).with_name("worker.py")
 _FIRST = {pa.int64(): "0", pa.float64(): "0.0", pa.string(): "''"}
 """A value by which ADBC takes the column for one of this type."""
@@ -83,6 +96,17 @@ def readable(query: str, kinds: Sequence[Kind], parameters: Sequence[Any]) -> bo
     )
 
 
+def computes_alike(program: Iterable[Sequence[Any]]) -> bool:
+    """Whether every version of SQLite gives these rows, however often it computes a value. ``program``: what EXPLAIN
+    says of the statement, its views and generated columns."""
+    for _, operation, _, argument, _, called, *_ in program:
+        if operation in _UNLIKE or (operation == "Cast" and argument == _TO_TEXT):
+            return False
+        if operation.startswith(("Function", "PureFunc", "Agg")) and str(called).partition("(")[0] not in _ALIKE:
+            return False
+    return True
+
+
 def _statement(query: str, kinds: Sequence[Kind]) -> str:
     """A row that is not the query's, by whose values ADBC takes the types; then the query's rows. The last columns have
     a bit for each column whose value is of another storage class, and the bytes of all texts."""
@@ -110,6 +134,8 @@ class Query:
     parameters: Sequence[Any]
     kinds: Sequence[Kind]
     schema: pa.Schema
+    alike: Callable[[], bool]
+    """Whether a process computes the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +239,8 @@ class Readers:
         reader = None
         if begun.seconds < AGAIN_SECONDS and self.begun():
             begun = begun.read(MANY_ROWS)
-            reader = None if begun.portions.at_end or begun.seconds >= AGAIN_SECONDS else self.take()
+            if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and query.alike():
+                reader = self.take()
         if reader is not None:
             size = sum(each.nbytes for each in begun.columns)
             rows = _answered(self.uri, reader, query, max(1, batch_bytes * begun.have // max(size, 1)))
@@ -232,7 +259,7 @@ class Readers:
             begun.columns, begun.have, begun.portions, begun.convert, query.schema, batch_bytes, batch_rows
         ):
             yield batch
-            if read < START_ROWS <= read + batch.num_rows:
+            if read < START_ROWS <= read + batch.num_rows and query.alike():
                 self.start()
             read += batch.num_rows
 
