@@ -80,7 +80,8 @@ class LimitsConfig:
     """Limits of one service. 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
     ``stuck_seconds``, ``resource_jobs`` and ``result_bytes``.
 
-    Memory: a process may use ``memory_bytes`` (0: nine tenths of the machine's).
+    Memory: a process may use ``memory_bytes`` (0: nine tenths of the machine's, divided among the workers if each has
+    every resource).
 
     Requests: ``concurrent`` run at once, and ``queue`` more wait, at most ``queue_seconds``. A synchronous request
     may take ``seconds``. Its head, and each MiB of its body, must arrive within ``receive_seconds``. ``rows`` and

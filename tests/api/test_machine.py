@@ -81,7 +81,14 @@ def test_the_machine_itself() -> None:
     ],
 )
 def test_as_many_workers_as_cores_where_each_can_have_every_resource(
-    configured: Mapping[str, Any], cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
+    configured: Mapping[str, Any],
+    cores: int,
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("dai.api.server.machine.cores", lambda: cores)
+    caplog.set_level("INFO", logger="dai.api")
     assert possible_workers(parse(configured, environment={})) == workers
+    chosen = "workers" not in configured.get("service", {})
+    assert [hasattr(each, "why") for each in caplog.records] == [True] * ((chosen and workers == 0) or workers == 1)

@@ -144,6 +144,22 @@ def test_one_query_takes_no_more_than_a_process_may_have(tmp_path: Path, workers
         with_service.stop()
 
 
+@pytest.mark.parametrize(("url", "whole"), [("sqlite:///{}/a.db", 0.9), ("duckdb:///{}/data.duckdb", 1.8)])
+def test_workers_that_have_all_resources_share_the_memory_of_the_machine(
+    tmp_path: Path, url: str, whole: float
+) -> None:
+    duckdb.connect(tmp_path / "data.duckdb").close()
+    one, lite = url.format(tmp_path), f"sqlite:///{tmp_path / 'lite.db'}"
+    started = ServiceProcess(tmp_path, {"one": one, "lite": lite}, workers=2).start()
+    try:
+        workers = started.processes()[1:]
+        assert len(workers) == 2
+        until(lambda: all(0 < bound_of(each) < 1 << 50 for each in workers))
+        assert sum(map(bound_of, workers)) == pytest.approx(whole * machine.memory(), rel=0.05)
+    finally:
+        started.stop()
+
+
 def test_engines_have_a_share_of_it() -> None:
     document = {
         "limits": {"memory_bytes": MEMORY},

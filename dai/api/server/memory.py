@@ -29,13 +29,14 @@ _MALLOPT = ((-3, 1 << 17), (-8, 4))
 """M_MMAP_THRESHOLD, M_ARENA_MAX of glibc."""
 
 
-def bound(most: int) -> None:
-    """From now on this process gets about ``most`` more bytes than it has (0: it gets ``SHARE`` of the machine, or of
-    its control group, in all). A statement that asks for more fails, and what runs beside it goes on."""
+def bound(most: int, processes: int = 1) -> None:
+    """From now on this process gets about ``most`` more bytes than it has (0: it and others, so many ``processes``, get
+    ``SHARE`` of the machine, or of their control group, in all). A statement that asks for more fails, and what runs
+    beside it goes on."""
     if sys.platform.startswith("linux"):
         statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
         begun = _mapped(statm) + STACKS_BYTES
-        most = begun + most if most else by_itself(begun, machine.memory())
+        most = begun + most if most else by_itself(begun, machine.memory() // processes)
         threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
         threading.Thread(target=_collect, args=(statm,), name="garbage", daemon=True).start()
 

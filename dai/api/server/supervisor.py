@@ -76,10 +76,13 @@ def possible_workers(config: Config) -> int:
     asked, resources = config.service.workers, config.resources
     workers = asked or min(MOST_WORKERS, machine.cores(), *(each.pool_size // 2 for each in resources.values()))
     if workers <= 1:
+        if not asked:
+            why = "there is one core" if machine.cores() <= 1 else "a pool_size is less than 4"
+            log.info("one process serves", extra={"why": why})
         return 0
     state = make_url(config.service.state)
     shared = shared_resources(config, workers)
-    why, instead = None, 0
+    why, instead = "", 0
     if not sys.platform.startswith("linux"):
         why = "several processes need Linux"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
@@ -93,7 +96,7 @@ def possible_workers(config: Config) -> int:
         instead = 1
     elif not asked and (len(shared) < len(resources) or config.federations or config.roles):
         why = "only one process can have some of the resources"
-    if why is None:
+    if not why:
         return workers
     if not asked:
         log.info("one process serves", extra={"why": why})
