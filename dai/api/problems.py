@@ -36,6 +36,8 @@ from dai.errors import (
 from dai.perform.statuses import MEDIA_TYPE, failure
 
 PROBLEM = "application/problem+json"
+_WORK = ("perform", "query")
+"""Addresses below that of a resource, which takes no work itself."""
 ALWAYS: tuple[type[DaiError], ...] = (
     ParameterError,
     UnauthenticatedError,
@@ -134,16 +136,18 @@ def install(app: FastAPI) -> None:
                     hint="A resource is at /resources/NAME; GET /openapi.json lists all addresses.",
                 ),
             )
-        allowed = ", ".join(sorted(_methods(request)))
+        path = request.scope["path"]
+        allowed = ", ".join(sorted(_methods(request, path)))
+        below = [each for name in _WORK if request.method in _methods(request, each := f"{path}/{name}")]
+        hint = f"Possible: {allowed}." + (f" {request.method} goes to {' or '.join(below)}." if below else "")
         return await refused(
-            request,
-            MethodError(f"{request.method[:20]} is not possible here.", hint=f"Possible: {allowed}.", allow=allowed),
+            request, MethodError(f"{request.method[:20]} is not possible here.", hint=hint, allow=allowed)
         )
 
 
-def _methods(request: Request) -> set[str]:
+def _methods(request: Request, path: str) -> set[str]:
     """Those of the address."""
-    routes = [each for each in iter_route_contexts(request.app.routes) if each.path_regex.match(request.scope["path"])]
+    routes = [each for each in iter_route_contexts(request.app.routes) if each.path_regex.match(path)]
     return {method for each in routes for method in each.methods or ()}
 
 

@@ -42,6 +42,14 @@ def test_methods_and_addresses(client: httpx.Client, method: str, path: str, sta
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+def test_work_that_is_sent_to_a_resource_is_told_where_it_goes(client: httpx.Client) -> None:
+    answer = client.post("/resources/book", content=b"<perform/>")
+    assert answer.status_code == 405
+    hint = "Possible: GET, HEAD. POST goes to /resources/book/perform or /resources/book/query."
+    assert answer.json()["hint"] == hint
+    assert client.put("/resources/book").json()["hint"] == "Possible: GET, HEAD."
+
+
 @pytest.mark.parametrize(
     "path", ["/health/live", "/resources", "/resources/book/schema", "/schemas/perform.xsd", "/docs"]
 )
