@@ -2,8 +2,8 @@
 
 One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
 on a cursor of its own. It joins in the order of the SQL, which is the plan's: DuckDB knows no statistics of the inputs.
-Only where a user's text stands in the SQL as it was written, or a join has too many inputs for the planner, does DuckDB
-choose, in a second DuckDB, because that is a setting of a whole one.
+Only where a user's text stands in the SQL as it was written does DuckDB choose, in a second DuckDB, because that is a
+setting of a whole one.
 
 DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to its end, then the probe
 side. It waits for an input without holding Python's lock, and a fragment's first rows come

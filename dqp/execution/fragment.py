@@ -21,7 +21,6 @@ from dqp.execution.engine import Engine
 from dqp.execution.execution import Execution
 from dqp.execution.leaves import Leaves, as_promised, over, read_as, restored, table_of
 from dqp.execution.service_calls import Operation, calling
-from dqp.planning.rules.joins import MOST_ORDERED
 
 Columns = tuple[tuple[str, str], ...]
 """(identifier, DuckDB type)."""
@@ -79,7 +78,7 @@ def body_of(
         below = body_of(Project(call.input, (*kept, *arguments)), catalog, input_of, operation_of, f"{path}{name}/")
         inputs[name] = Called(operation, below, len(kept), call.identifier)
         remarks += below.remarks
-    choosing = len(inputs) > MOST_ORDERED or any(isinstance(each, Verbatim) for each in walk_deep(tree))
+    choosing = any(isinstance(each, Verbatim) for each in walk_deep(tree))
     return Body(sql, inputs, frozenset(filter(leaves.several, inputs)), choosing, remarks)
 
 

@@ -17,7 +17,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import operators
 from dqp.algebra.operators import Names
-from dqp.algebra.trees import everywhere, identifiers, walk_deep
+from dqp.algebra.trees import everywhere, identifiers, used, walk_deep
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.interfaces.lab import Lab
@@ -25,6 +25,7 @@ from dqp.planning.context import Context, Options, nested_plans
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.selectivity import joined
 from dqp.planning.rules import joins, optimise
+from dqp.planning.semijoins import program
 from tests.dqp.catalogs import table_of
 
 OTHERS = ("pg", "maria", "duck")
@@ -248,18 +249,48 @@ def test_expressions_are_searched_for_subqueries_once(monkeypatch: pytest.Monkey
     assert not searched
 
 
-def test_joins_of_more_inputs_than_are_ordered_stay_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = Catalog.of([table_of("lite", "deep", "id BIGINT, s VARCHAR", rows=20.0)], dialects={"lite": "sqlite"})
+def test_joins_of_more_inputs_than_are_weighed_are_ordered_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog.of(
+        [
+            *(table_of("lite", name, "id BIGINT, f BIGINT", rows=rows) for name, rows in (("c", 9.0), ("a", 500.0))),
+            *(table_of("other", name, "id BIGINT", rows=rows) for name, rows in (("b", 20.0), ("d", 1.0))),
+        ],
+        dialects={"lite": "sqlite", "other": "sqlite"},
+    )
+    monkeypatch.setattr(joins, "MOST_ORDERED", 3)
+    sql = "SELECT c.id, a.f, b.id, d.id FROM lite.c, other.b, other.d, lite.a WHERE a.id = c.id AND b.id = a.f"
 
-    def remarks(most: int) -> list[str]:
-        monkeypatch.setattr(joins, "MOST_ORDERED", most)
-        tree = bind(doubled(5), catalog).tree
-        context = Context(catalog, Estimator(), Names(identifiers(tree)), Options())
-        optimise(tree, context)
-        return [each for each in context.remarks if "in the order in which it is written" in each]
+    tree = bind(sql, catalog).tree
+    context = Context(catalog, Estimator(), Names(identifiers(tree)), Options())
+    assert tables_of(optimise(tree, context)) == "((b (a c)) d)"
+    assert "a join of 4 inputs is ordered by their sizes alone" in context.remarks
 
-    assert remarks(31) == ["a join of 32 inputs is made in the order in which it is written"]
-    assert remarks(32) == []
+
+def tables_of(tree: operators.Operator) -> str:
+    """The tables in the order of their joins."""
+    if isinstance(tree, operators.Scan):
+        return tree.table.name
+    inputs = (tree.tree,) if isinstance(tree, operators.Remote) else tree.inputs
+    texts = [*map(tables_of, inputs)]
+    return texts[0] if len(texts) == 1 else f"({' '.join(texts)})"
+
+
+def test_many_columns_with_one_key_are_few_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{each}" for each in range(12)]
+    catalog = Catalog.of(
+        [table_of(f"s{name}", name, "id BIGINT", rows=1e6) for name in names],
+        dialects={f"s{name}": "sqlite" for name in names},
+    )
+    sql = f"SELECT count(*) FROM {', '.join(f's{each}.{each}' for each in names)} WHERE "
+    tree = bind(sql + " AND ".join(f"{each}.id = t0.id" for each in names[1:]), catalog).tree
+    context = Context(catalog, Estimator(), Names(identifiers(tree)), Options())
+    tree = optimise(tree, context)
+    assert len(program.candidates(tree, context)) == 12 * 11
+    monkeypatch.setattr(program, "MOST_ALIKE", 2)
+    few = program.candidates(tree, context)
+    assert 11 <= len(few) <= 2 * 2 * 2 * 11
+    joined_by = {name for join in walk_deep(tree) if isinstance(join, operators.Join) for name in used(join.condition)}
+    assert joined_by <= {name for each in few for pair in each.pairs for name in pair}
 
 
 @pytest.mark.parametrize("levels", [12, 40])

@@ -47,6 +47,8 @@ MANY = 24
 """From so many probes on, a query only reduces probes that take longer to fetch than one statement."""
 MOST_WEIGHED = 48
 """Most steps that are compared with each other."""
+MOST_ALIKE = 16
+"""Most columns with one key on a side of a join that are tried: of 200 relations there would be 40,000 steps."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
 Leaf = Remote | Inline
 
@@ -281,9 +283,10 @@ def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple
 
 
 def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:
-    """The tree's columns that are equal to this one, with the column itself."""
+    """The tree's columns that are equal to this one, with the column itself; of very many only some."""
     group = same.get(name, name)
-    return [each for each in tree.columns if same.get(each, each) == group]
+    alike = [each for each in tree.columns if same.get(each, each) == group]
+    return alike if len(alike) <= MOST_ALIKE else list(dict.fromkeys((name, *alike)))[:MOST_ALIKE]
 
 
 def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
