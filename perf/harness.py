@@ -55,6 +55,11 @@ def median(seconds: Sequence[float]) -> float:
     return statistics.median(seconds)
 
 
+def warm_runs(rounds: int) -> str:
+    """What the times of a report are."""
+    return "One warm run" if rounds == 1 else f"Medians of {rounds} warm runs"
+
+
 def ratio(seconds: Mapping[str, Sequence[float]], case: str, peer: str) -> float:
     """The median of the ratios round by round: what drifts hits both sides of each."""
     return statistics.median(a / b for a, b in zip(seconds[case], seconds[peer], strict=True))

@@ -22,7 +22,7 @@ from dqp.algebra.operators import Remote
 from dqp.algebra.trees import walk_deep
 from dqp.sql import dialects
 from perf.federated_world import TPCH, Urls, make_tpch, services
-from perf.harness import Report, legend_below, median, shown
+from perf.harness import Report, legend_below, median, shown, warm_runs
 from perf.plots import decades
 from perf.sides import PATIENCE, Us, agree
 from perf.tpcds import databases
@@ -67,7 +67,7 @@ def run(world: World, rounds: int) -> Report:
     rounds = min(rounds, MOST_ROUNDS)
     report = Report("regret", f"Regret at scale {world.scale:g}: our plan against the best of the forced ones")
     report.text(
-        f"Medians of {rounds} warm runs in which all took turns. The regret is the time of our plan over the least of "
+        f"{warm_runs(rounds)} in which all took turns. The regret is the time of our plan over the least of "
         "three: ours, everything that a source can compute pushed down, and only filters and columns pushed down. A "
         "forced plan that is the same as ours is not run (=). An alternative is stopped after twice our time and one "
         "second; ours after a minute. The answers are compared. "

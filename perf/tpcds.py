@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 from perf.federated_world import Urls
-from perf.harness import Report
+from perf.harness import Report, warm_runs
 from perf.placements import CHDB, DUCKDB, HOW, measure
 from perf.world import World
 from tests.tpcds import PLACEMENTS, Generated, generated, load
@@ -26,7 +26,7 @@ def run(world: World, rounds: int) -> Report:
     rounds = min(rounds, MOST_ROUNDS)
     report = Report("tpcds", f"TPC-DS at scale {world.scale:g} over PostgreSQL, MariaDB, SQLite and DuckDB")
     report.text(
-        f"Medians of {rounds} warm runs in which all took turns, until the whole answer was there in Arrow, and the "
+        f"{warm_runs(rounds)} in which all took turns, until the whole answer was there in Arrow, and the "
         f"first run; {HOW} Ties that LIMIT cuts are decided by all columns."
     )
     with generated(world.scale) as content:

@@ -42,9 +42,9 @@ class FederationSettings:
     Execution: ``evaluators`` are ``local``, URLs of evaluator services, or one address of Ray. They know this
     federation by ``token``; at ``flight_host`` and ``flight_port`` they read rows of sources that only this process
     can read, and ``tls`` has the certificates for that. ``memory_bytes``: what DuckDB uses for all queries before
-    it spills to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit; in a service with ``limits.memory_bytes``
+    it spills to disk, at least 100 MB (0: DuckDB's own limit; in a service with ``limits.memory_bytes``
     half of that); queries that DuckDB runs as they are written use at most half as much beside it, or
-    ``LEAST_MEMORY`` if that is more. ``liveness_timeout``: seconds without a sign of life, while a statement waits for
+    100 MB if that is more. ``liveness_timeout``: seconds without a sign of life, while a statement waits for
     its rows, until a service counts as lost. ``upload_bytes``: all tables that were uploaded into a service's
     federation together (0: no uploads).
 
