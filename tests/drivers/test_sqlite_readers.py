@@ -93,6 +93,28 @@ def test_the_same_answer(driver: SQLite, asked: list[str], monkeypatch: pytest.M
     assert sorted(map(repr, actual.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, s FROM t ORDER BY id DESC",
+        "SELECT s FROM t ORDER BY s",
+        "SELECT i, id FROM t ORDER BY i DESC NULLS LAST, id",
+        "SELECT id FROM t ORDER BY substr(s, 4), 1 LIMIT 15000 OFFSET 1000",
+        "SELECT i, s FROM t WHERE id > 100 UNION ALL SELECT i, s FROM t WHERE id < 10 ORDER BY 2 -- to the end",
+        "WITH q AS (SELECT i, id FROM t ORDER BY id) SELECT q.id, t.s FROM q JOIN t USING (id) ORDER BY q.i, t.s",
+        "SELECT id, count(*) AS n FROM t GROUP BY id ORDER BY id DESC",
+        "SELECT DISTINCT i, id FROM t ORDER BY id % 5, id DESC",
+        "SELECT id, row_number() OVER (ORDER BY s) AS n FROM t ORDER BY n DESC",
+        "SELECT id FROM (SELECT id, s FROM t ORDER BY s) ORDER BY 1 + id",
+        "VALUES (3, 'c') UNION ALL SELECT id, s FROM t ORDER BY 2 DESC, 1",
+    ],
+)
+def test_the_order_of_the_query(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    actual = table(driver, sql)
+    assert len(asked) == 1
+    assert actual.equals(without(driver, sql, monkeypatch))
+
+
 def test_values(driver: SQLite, asked: list[str]) -> None:
     row = table(driver, "SELECT * FROM t").slice(ROWS - 1, 1).to_pylist()[0]
     assert asked
@@ -171,7 +193,6 @@ def test_an_integer_that_a_float_cannot_hold_is_not_rounded(driver: SQLite, aske
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT id FROM t ORDER BY s",
         "SELECT x'00' AS v FROM t",
         "SELECT w FROM wide",
         "SELECT id FROM t LIMIT 5000",
