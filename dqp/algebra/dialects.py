@@ -28,7 +28,10 @@ class Costs:
     for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted;
     ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``ordered``: one whose rows
     come in the order of an index; ``memory``: bytes of groups that fit in memory; ``pair``: two rows that are compared
-    in a join without an equality, or for a subquery; ``index``: a row found by an index (0: tables are read). Where
+    in a join without an equality, or for a subquery; ``index``: a row found by an index (0: tables are read);
+    ``near``: one of many that are found one after the other in a table that stands in that order (0: as ``index``);
+    ``seek``: what the database expects for such a row, which decides between the index and the table (0: what it
+    takes). Where
     there are no hash joins, ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are
     compared because there is no index (0: the database makes one). ``table_key``: a key of a query-scoped table, from
     here to the source's hash table (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a
@@ -47,6 +50,8 @@ class Costs:
     memory: float = 16e6
     pair: float = 3e-8
     index: float = 2e-6
+    near: float = 0.0
+    seek: float = 0.0
     probe: float = 0.0
     lookup: float = 0.0
     compared: float = 0.0

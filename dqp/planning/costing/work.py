@@ -54,9 +54,12 @@ LOOK = 0.2
 SMALL = 100_000.0
 """Rows of a table whose hashes stay in the cache of a processor."""
 HOPED = 0.7
-"""The part of the expected reduction by keys that is counted."""
+"""The power of the part that keys are expected to leave: a part of 1/25 counts as 1/10. The expectation is wrong by a
+factor more often than by a difference, and few keys are known well (TPC-H q21: 411 of 10,000)."""
 BUILD_BYTES = 16e6
 """Most bytes of the rows of a statement whose keys may reduce another one."""
+NEIGHBOURS = 10.0
+"""So many rows of a value may stand at one place of a table, as the lines of an order do."""
 _OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
 
 
@@ -74,14 +77,21 @@ class Work:
 
     def tree(self, tree: Operator) -> float:
         """Seconds of all operators of the tree, and of the plans nested in them as often as they are evaluated."""
-        below = sum(map(self.tree, tree.inputs))
-        return self._joined(tree, below) if isinstance(tree, Join) else below + self.node(tree)
+        return self._with_scans(tree)[0]
 
     def scans(self, tree: Operator) -> float:
-        """Seconds of reading the tree's tables."""
-        return sum(self.node(each) for each in walk(tree) if isinstance(each, Scan))
+        """Those of the tree's seconds that reading tables takes, without what an index finds."""
+        return self._with_scans(tree)[1]
 
-    def _joined(self, node: Join, below: float) -> float:
+    def _with_scans(self, tree: Operator) -> tuple[float, float]:
+        inputs = [self._with_scans(each) for each in tree.inputs]
+        if isinstance(tree, Join):
+            return self._joined(tree, *inputs)
+        node = self.node(tree)
+        scanned = sum(each for _, each in inputs) + (node if isinstance(tree, Scan) else 0.0)
+        return sum(each for each, _ in inputs) + node, scanned
+
+    def _joined(self, node: Join, left: tuple[float, float], right: tuple[float, float]) -> tuple[float, float]:
         """Seconds of a join with its inputs, of which a table with an index is read only where the other has rows."""
         rows, pairs = self._rows(node) * self._price.work, list(equal(node))
         residual = len(pairs) < len(conjuncts(node.condition))
@@ -89,25 +99,37 @@ class Work:
         if self._price.index and node.kind != "full":
             by = indexed(node.right, {other for _, other in pairs})
             if node.kind != "right" and by:
-                ways.append(self.tree(node.left) + self._lookups(node.left, node.right, by) + rows)
+                expected, seconds = self._lookups(node, node.left, node.right, by, pairs)
+                ways.append((left[0] + expected + rows, left[0] + seconds + rows, left[1]))
             lookups = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
             if lookups is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
                 by = indexed(node.left, {one for one, _ in pairs})
-                ways.append(self.tree(node.right) + self._lookups(node.right, node.left, by) + lookups + rows)
+                turned = [(other, one) for one, other in pairs]
+                expected, seconds = self._lookups(node, node.right, node.left, by, turned)
+                others = right[0] + lookups + rows
+                ways.append((others + expected, others + seconds, right[1]))
         if not ways or not self._any_index:
-            ways.append(below + self.node(node))
-        return min(ways)
+            whole = left[0] + right[0] + self.node(node)
+            ways.append((whole, whole, left[1] + right[1]))
+        return min(ways)[1:]
 
-    def _lookups(self, rows: Operator, table: Operator, by: Set[str]) -> float:
-        """Seconds until an index on these columns of the table has found all partners of the rows. What else makes a
-        row one is asked of each row that the index finds, which another index may be better for."""
-        found = self._rows(rows)
-        if by and self._any_index:
+    def _lookups(
+        self, node: Join, rows: Operator, table: Operator, by: Set[str], pairs: list[tuple[str, str]]
+    ) -> tuple[float, float]:
+        """Seconds that the database expects, and seconds, until an index on these columns of the table has found all
+        partners of the rows, by pairs of equal columns. What else makes a row one is asked of each row that the index
+        finds, which another index may be better for."""
+        price, found = self._price, self._rows(rows)
+        if price.near and any(_in_order(rows, one) and _in_order(table, other) for one, other in pairs):
+            return found * price.near, found * price.near
+        if by:
             while isinstance(table, Filter):
                 table = table.input
             every = self._of(table)
-            found *= max(1.0, every.rows / every.distinct(by))
-        return found * self._price.index
+            each = every.rows / every.distinct(by)
+            if self._any_index or (price.seek and each > NEIGHBOURS and node.kind not in ("semi", "anti")):
+                found *= max(1.0, each)
+        return found * max(price.seek, price.index), found * price.index
 
     def _found(self, tree: Operator, names: Set[str], rows: float) -> float | None:
         """Seconds of the joins in the tree, for so many rows that an index finds by values of these columns; None where
@@ -263,6 +285,20 @@ def indexed(tree: Operator, names: Set[str]) -> frozenset[str]:
     return frozenset(columns[each] for each in max(beginnings, key=len, default=()))
 
 
+def _in_order(tree: Operator, name: str) -> bool:
+    """Whether the rows come in the order of this column: that of the primary key of the table that is read first."""
+    while not isinstance(tree, Scan):
+        if isinstance(tree, Project):
+            item = dict(tree.items).get(name)
+            if not isinstance(item, exp.Column):
+                return False
+            name = item.name
+        elif not isinstance(tree, Filter | Join):
+            return False
+        tree = tree.inputs[0]
+    return bool(tree.table.keys) and (name, tree.table.keys[0][0]) in tree.items
+
+
 class ComputedOnce(Protocol):
     """What of a tree is computed once (``dqp.planning.common_subtrees.Sharing``)."""
 
@@ -314,9 +350,9 @@ def elapsed(
         work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator))
         scans, whole = work.scans(each.tree), work.tree(each.tree)
         rows = left if reached is None or _reads(each.tree, reached) else 1.0
-        there = min(scans, whole) * read[each] + rows * max(0.0, whole - scans)
+        there = scans * read[each] + rows * (whole - scans)
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
-            there -= min(scans, whole) * read[each] * PARALLEL
+            there -= scans * read[each] * PARALLEL
         rows *= kept[each]
         seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
         seconds[each] = max(seconds[each], estimator.seconds(each))  # with the keys that it had
@@ -403,7 +439,7 @@ def reductions(
                             seconds[probe] = _reducible(probe, estimator, sources, looked_up)
                         if (1 - part) * seconds[probe] <= _key_seconds(keys, probe, wanted, estimator, sources):
                             continue
-                    left[probe] *= 1 - hoped * (1 - part)
+                    left[probe] *= part**hoped
                     expected.read[probe] *= part if looked_up else 1.0
                     after[probe].add(build[0])
                     expected.columns[probe].add(wanted)
@@ -457,8 +493,7 @@ def _reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up:
     """Seconds of a statement that its rows take: those to read its tables only where an index finds the rows."""
     dialect = sources.dialect(probe.source)
     work = Work(estimator, dialect)
-    whole = work.tree(probe.tree)
-    reading = min(whole, work.scans(probe.tree))
+    whole, reading = work.tree(probe.tree), work.scans(probe.tree)
     return estimator.fetch(probe, dialect) + whole - (0.0 if looked_up else reading)
 
 

@@ -147,7 +147,7 @@ class _Program:
             return 0.0, 0.0
         work = Work(self._context.estimator, self._context.dialect(leaf.source))
         whole = work.tree(leaf.tree)
-        reading = min(work.scans(leaf.tree), whole)
+        reading = work.scans(leaf.tree)
         return reading, whole - reading
 
     def _seconds(self, remote: Remote) -> float:

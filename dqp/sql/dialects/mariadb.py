@@ -54,7 +54,7 @@ class MariaDB(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "MariaDB"
-    COSTS = replace(DialectProperties.COSTS, table_key=5e-6, table_row=3e-6)
+    COSTS = replace(DialectProperties.COSTS, near=5e-7, table_key=5e-6, table_row=3e-6)
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
     BYTES: ClassVar = "utf8mb4_nopad_bin"

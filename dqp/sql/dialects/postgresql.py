@@ -64,6 +64,7 @@ class PostgreSQL(Dialect):
         memory=4e6,
         pair=3e-8,
         index=3e-6,
+        seek=1.5e-5,  # random_page_cost 4, where a row that is read and joined costs 0.035
         table_key=4e-6,
         table_row=9e-7,
     )
