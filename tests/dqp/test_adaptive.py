@@ -296,6 +296,17 @@ def test_a_column_that_nobody_knows_has_the_values_of_the_key() -> None:
         assert [each.pairs for each in program(join, context(catalog), 1 << 24)] == pairs
 
 
+def test_a_statement_that_stands_twice_is_not_reduced_once() -> None:
+    """One of the two would be read with the keys, and the other without (TPC-DS q65)."""
+    catalog = catalog_of(Double("pg", keys(1)), Double("build", keys(1)))
+    sales = table("pg", 100_000.0, 1_000)
+    one, again = (Remote("pg", Scan(sales, ((f"{each}_k", "k"), (f"{each}_v", "v")))) for each in ("l", "r"))
+    few = Join(one, leaf("build", 300.0, 1_000), "inner", exp.EQ(this=column("l_k"), expression=column("build_k")))
+    both = Join(few, again, "inner", exp.EQ(this=column("l_v"), expression=column("r_v")))
+    assert [each.probe for each in program(few, context(catalog), 1 << 24)] == [one]
+    assert not program(both, context(catalog), 1 << 24)
+
+
 def test_what_was_read_is_known_in_every_column_that_is_joined() -> None:
     """One column makes a filter at once; that the other is one as well is seen in the rows."""
     small, one, other = Double("s", keys(*[3, 4, 5, 6] * 25)), Double("l", probing), Double("m", probing)

@@ -355,6 +355,7 @@ def elapsed(
             there -= scans * read[each] * PARALLEL
         rows *= kept[each]
         seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
+        seconds[each] += expected.seconds[each]
         seconds[each] = max(seconds[each], estimator.seconds(each))  # with the keys that it had
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
@@ -366,23 +367,29 @@ def elapsed(
 def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
     """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
     ``after``: what has the keys."""
+    different: dict[Hashable, Remote] = {}
+    keys = statement_keys(nodes, dialect)
+    for each in nodes:
+        if isinstance(each, Remote):
+            reduced = frozenset(keys.get(one, one) for one in after.get(each, ()))
+            different.setdefault((keys[each], reduced) if each in keys else each, each)
+    return list(different.values())
+
+
+def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> dict[Remote, Hashable]:
+    """For each remote subtree that reads the same tables as another one what is equal if both are one statement,
+    whatever their columns are called."""
     by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
     for each in nodes:
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
-
-    def statement_key(each: Remote) -> Hashable:
+    keys: dict[Remote, Hashable] = {}
+    for each in (one for alike in by_tables.values() if len(alike) > 1 for one in alike):
         try:
-            return each.source, dialects.statement(each.numbered, dialect(each.source)).sql
+            keys[each] = each.source, dialects.statement(each.numbered, dialect(each.source)).sql
         except dialects.NotPushed:
-            return each
-
-    different: dict[Hashable, Remote] = {}
-    for alike in by_tables.values():
-        for each in alike:
-            same = (statement_key(each), frozenset(map(statement_key, after.get(each, ())))) if len(alike) > 1 else each
-            different.setdefault(same, each)
-    return list(different.values())
+            keys[each] = each
+    return keys
 
 
 def is_star(tree: Operator, estimator: Estimator) -> bool:
@@ -406,6 +413,7 @@ class Reductions:
     left: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
     after: dict[Remote, set[Remote]] = field(default_factory=lambda: defaultdict(set))
     read: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
+    seconds: dict[Remote, float] = field(default_factory=lambda: defaultdict(float))
     columns: dict[Remote, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
@@ -437,8 +445,11 @@ def reductions(
                     if sources is not None:
                         if probe not in seconds:
                             seconds[probe] = _reducible(probe, estimator, sources, looked_up)
-                        if (1 - part) * seconds[probe] <= _key_seconds(keys, probe, wanted, estimator, sources):
+                        cost = _key_seconds(keys, probe, wanted, estimator, sources)
+                        if (1 - part) * seconds[probe] <= cost:
                             continue
+                        found = keys * costs(sources.dialect(probe.source)).index if looked_up else 0.0
+                        expected.seconds[probe] += cost + found
                     left[probe] *= part**hoped
                     expected.read[probe] *= part if looked_up else 1.0
                     after[probe].add(build[0])

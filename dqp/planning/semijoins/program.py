@@ -36,7 +36,7 @@ from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import referred
-from dqp.planning.costing.work import Work, indexed
+from dqp.planning.costing.work import Work, indexed, statement_keys
 from dqp.planning.predicates import equality
 
 UNSURE = 2.0
@@ -131,6 +131,9 @@ class _Program:
         self._free = {number for leaf, number in numbers.items() if isinstance(leaf, Inline) or leaf in begun}
         self._row = [self._seconds_a_row(leaf, number) for leaf, number in numbers.items()]
         self._works = [self._work(leaf) for leaf in numbers]
+        copies = statement_keys(walk(tree), context.dialect)
+        self._copies = [copies.get(leaf) if isinstance(leaf, Remote) else None for leaf in numbers]
+        self._elsewhere = {key for leaf, key in copies.items() if leaf not in numbers}
         slowest = max(self._seconds(each) for each in walk(tree) if isinstance(each, Remote))
         self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
@@ -200,9 +203,14 @@ class _Program:
             left[each.probe] *= part
             if any(_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
                 read[each.probe] *= part
-        for kept, scanned, estimate, row, (reading, rest) in zip(
-            left, read, self._estimates, self._row, self._works, strict=True
+        whole = set(self._elsewhere)  # a statement that stands in the tree twice runs once, unless keys reduce one
+        for kept, scanned, estimate, row, (reading, rest), copy in zip(
+            left, read, self._estimates, self._row, self._works, self._copies, strict=True
         ):
+            if kept == 1.0 and copy is not None:
+                if copy in whole:
+                    continue
+                whole.add(copy)
             seconds += kept * (estimate.rows * row + rest) + scanned * reading
         return seconds + self._wait * len({each.build for each in steps} - self._free)
 
