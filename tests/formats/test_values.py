@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dai.errors import DataError
+from dai.formats.values import instants
 from dai.formats.values.text import canonical_type, from_text, to_text
 from dai.streams.stream import PRECISION
 from tests.formats.columns import COLUMNS, columns, same
@@ -211,3 +212,36 @@ def test_all_days_of_the_type() -> None:
     days = np.unique(np.concatenate([np.arange(-(2**31), 2**31, 99_991), [2**31 - 1]])).astype(np.int32)
     array = pa.array(days).cast(pa.date32())
     assert from_text(to_text(array, pa.field("x", pa.date32())), pa.date32()).equals(array)
+
+
+INSTANTS = (
+    pa.date32(),
+    *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+    pa.timestamp("us", "UTC"),
+    *(pa.time32(unit) for unit in ("s", "ms")),
+    *(pa.time64(unit) for unit in ("us", "ns")),
+)
+
+
+@pytest.mark.parametrize("type_", INSTANTS, ids=str)
+@given(data=st.data())
+def test_many_instants_are_written_as_few_are(type_: pa.DataType, data: st.DataObject) -> None:
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[getattr(type_, "unit", "s")]
+    if pa.types.is_date(type_):
+        least, most, edges = -30_000, 50_000, [-25_568, -25_567, 47_481, 47_482]
+    elif pa.types.is_time(type_):
+        least, most, edges = 0, 86_400 * per_second - 1, [0, 86_400 * per_second - 1]
+    else:  # beyond what the tables hold, where a day begins and ends
+        least, most = -30_000 * 86_400 * per_second, 50_000 * 86_400 * per_second
+        edges = [day * 86_400 * per_second - before for day in (-25_567, 0, 47_482) for before in (0, 1)]
+    number = st.none() | st.sampled_from(edges) | st.integers(least, most)
+    if data.draw(st.booleans()):
+        number = st.integers(0, min(most, 47_481 * 86_400 * per_second)) if not pa.types.is_date(type_) else number
+    few = pa.array(data.draw(st.lists(number, min_size=1, max_size=20)), pa.int64())
+    array = few.cast(pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
+    field = pa.field("x", type_)
+    many = pa.concat_arrays([array] * (2 * instants.MANY // len(array) + 1)).slice(data.draw(st.integers(0, 3)))
+    text = to_text(many, field)
+    text.validate(full=True)
+    expected = pa.concat_arrays([to_text(many.slice(at, 500), field) for at in range(0, len(many), 500)])
+    assert text.equals(expected)

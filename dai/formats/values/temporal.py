@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.errors import DataError
+from dai.formats.values import instants
 from dai.formats.values.binary import validity
 
 _DAY = 86_400
@@ -34,7 +35,7 @@ def to_text(array: pa.Array, precision: int | None) -> pa.StringArray:
     if types.is_timestamp(type_):
         return _timestamp_text(_shortened(array, precision))
     if types.is_time(type_):
-        return _shortened(array, precision).cast(pa.string())
+        return _written(_shortened(array, precision))
     if types.is_duration(type_):
         return _duration_text(array, precision)
     return _interval_text(array)
@@ -79,7 +80,7 @@ def _date_text(array: pa.Array) -> pa.StringArray:
     limits = pc.min_max(numbers)
     if _outside(limits["min"], limits["max"], 1):
         return _long_years(array, numbers, 1)
-    return array.cast(pa.string())
+    return _written(array)
 
 
 def _timestamp_text(array: pa.Array) -> pa.StringArray:
@@ -88,12 +89,17 @@ def _timestamp_text(array: pa.Array) -> pa.StringArray:
     limits = pc.min_max(numbers)
     per_day = _PER_SECOND[array.type.unit] * _DAY
     plain = numbers.cast(pa.timestamp(array.type.unit))
-    if _outside(limits["min"], limits["max"], per_day):
-        text = _long_years(plain, numbers, per_day)
-    else:
-        # Ten characters of date, a space that ISO 8601 wants to be a T.
-        text = pc.binary_replace_slice(plain.cast(pa.string()).cast(pa.binary()), 10, 11, b"T").cast(pa.string())
+    text = _long_years(plain, numbers, per_day) if _outside(limits["min"], limits["max"], per_day) else _written(plain)
     return text if zone is None else pc.binary_join_element_wise(text, "Z", "")
+
+
+def _written(array: pa.Array) -> pa.StringArray:
+    """Within the years of four digits."""
+    if (text := instants.written(array)) is not None:
+        return text
+    text = array.cast(pa.string())
+    # Ten characters of date, a space that ISO 8601 wants to be a T.
+    return pc.replace_substring(text, " ", "T") if pa.types.is_timestamp(array.type) else text
 
 
 def _long_years(array: pa.Array, numbers: pa.Array, per_day: int) -> pa.StringArray:

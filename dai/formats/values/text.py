@@ -137,6 +137,8 @@ def _text(array: pa.Array, precision: int | None) -> pa.StringArray:
     type_, types = array.type, pa.types
     if types.is_string(type_):
         return array
+    if types.is_boolean(type_):
+        return pc.if_else(array, "true", "false")  # half the time of a cast
     if types.is_floating(type_):
         return _float_text(array)
     if types.is_decimal(type_):
