@@ -61,13 +61,13 @@ def url(files: Any, where: str, base: Path, name: str) -> str:
                 if each.partition("://")[0] in STORES:
                     known = f"Name several objects by a pattern: {each.partition('?')[0].rstrip('/')}/*.parquet"
                 raise ConfigurationError(
-                    f"{where}: {_shown(each, base)} of the table {table} is not a file with a table.", hint=known
+                    f"{where}: {_display(each, base)} of the table {table} is not a file with a table.", hint=known
                 )
             formed.setdefault(table, []).append(f"{form}:{each}")
             if "://" not in each and glob.has_magic(each) and not any(glob.iglob(each, recursive=True)):
-                raise ConfigurationError(f"{where}: no file fits {_shown(each, base)}.")
+                raise ConfigurationError(f"{where}: no file fits {_display(each, base)}.")
             if "://" not in each and not glob.has_magic(each) and not Path(each).is_file():
-                raise ConfigurationError(f"{where}: there is no file {_shown(each, base)}.")
+                raise ConfigurationError(f"{where}: there is no file {_display(each, base)}.")
     return f"{SCHEME}:///?{urlencode(formed, doseq=True)}"
 
 
@@ -122,7 +122,7 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
             if suffixes:
                 tables.append((each.name, tuple(f"{below}{suffix}" for suffix in sorted(suffixes))))
     if not tables:
-        raise ConfigurationError(f"{where}: the folder {_shown(path, base)} has no files with tables.", hint=_LINKS)
+        raise ConfigurationError(f"{where}: the folder {_display(path, base)} has no files with tables.", hint=_LINKS)
     return tables
 
 
@@ -134,5 +134,5 @@ def _stem(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0] or "data"
 
 
-def _shown(path: str, base: Path) -> str:
+def _display(path: str, base: Path) -> str:
     return repr(path.removeprefix(f"{base.resolve()}/"))

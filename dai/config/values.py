@@ -199,7 +199,7 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
             raise ConfigurationError(f"{where} must be a list.")
         return tuple(value)
     wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
-    shown = "" if where.endswith(_SECRETS) else f", not {_shown(value)}"
+    shown = "" if where.endswith(_SECRETS) else f", not {_display(value)}"
     wrong = ConfigurationError(f"{where} must be {wanted}{shown}.")
     if isinstance(value, _Override) and hint in (int, float):
         try:
@@ -220,5 +220,5 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
     return str(value) if hint is str else value
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     return repr(str(value)) if isinstance(value, str) else repr(value)

@@ -145,7 +145,7 @@ def text_blocks(
         if not len(text):
             continue
         if complete and buffers:
-            yield Block(_taken(buffers), rows, static)
+            yield Block(_join(buffers), rows, static)
             static = rows = size = 0
         positions, data = _buffers(text)
         offsets = positions.tolist() if blocksize is not None and blocksize <= _FEW_ROWS else positions
@@ -164,14 +164,14 @@ def text_blocks(
             early = pieces and (blocksize is not None or size >= EARLY_BYTES)
             if early or start < len(text):
                 empty = False
-                yield Block(_taken(buffers), rows, static)
+                yield Block(_join(buffers), rows, static)
                 static = rows = size = 0
     if buffers or tail or empty:
         buffers.append(tail)
-        yield Block(_taken(buffers), rows, static, len(tail))
+        yield Block(_join(buffers), rows, static, len(tail))
 
 
-def _taken(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:
+def _join(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:
     """Joins the parts and drops them."""
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     parts.clear()
@@ -232,7 +232,7 @@ def check_zones(schema: pa.Schema) -> None:
     """DataError for an unknown time zone, which readers of the column could not handle."""
     for field in schema:
         for zone in _zones(field.type):
-            if not _known(zone) and _known("Europe/London"):  # this machine has zones
+            if not _zone_exists(zone) and _zone_exists("Europe/London"):  # this machine has zones
                 raise DataError(
                     f"Column {field.name!r} has the time zone {zone[:40]!r}, which is unknown.",
                     hint="Send it in UTC, or with a zone of the IANA database such as Europe/London.",
@@ -240,7 +240,7 @@ def check_zones(schema: pa.Schema) -> None:
                 )
 
 
-def _known(zone: str) -> bool:
+def _zone_exists(zone: str) -> bool:
     try:
         pa.array([0], pa.timestamp("s", zone)).cast(pa.string())
     except pa.ArrowException:

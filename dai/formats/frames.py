@@ -321,11 +321,11 @@ class Asked:
 def requested(accept: str) -> tuple[Asked, float] | None:
     """The frames that an Accept header asks for, and their weight; None if it does not. A part that cannot be read is
     ignored; the reader then gets whole documents."""
-    return (_asked if len(accept) <= _KEPT_CHARACTERS else _asked.__wrapped__)(accept)
+    return (_parse_accept if len(accept) <= _KEPT_CHARACTERS else _parse_accept.__wrapped__)(accept)
 
 
 @lru_cache(1024)
-def _asked(accept: str) -> tuple[Asked, float] | None:
+def _parse_accept(accept: str) -> tuple[Asked, float] | None:
     for member in accept.split(","):
         media_range, *parameters = (part.strip().lower() for part in member.split(";"))
         if media_range == MEDIA_TYPE:

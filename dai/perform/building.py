@@ -49,8 +49,8 @@ def _build(node: etree._Element, declared: type) -> dict[str, Any]:
         elif len(field_values) > 1:
             raise error_at(
                 node,
-                f"{name_of(node)} has {len(field_values)} of {_shown(spec)}; one is allowed.",
-                f"one {_shown(spec)}",
+                f"{name_of(node)} has {len(field_values)} of {_place_text(spec)}; one is allowed.",
+                f"one {_place_text(spec)}",
             )
         elif field_values:
             values[spec.field] = field_values[0]
@@ -59,7 +59,7 @@ def _build(node: etree._Element, declared: type) -> dict[str, Any]:
     return values
 
 
-def _shown(spec: FieldSpec) -> str:
+def _place_text(spec: FieldSpec) -> str:
     if spec.place.how == "attribute":
         return f"the attribute {spec.place.names[0]!r}"
     return " or ".join(f"<{name}>" for name in spec.place.names) or "text"
@@ -67,7 +67,7 @@ def _shown(spec: FieldSpec) -> str:
 
 def _missing(node: etree._Element, spec: FieldSpec) -> DocumentError:
     suffix = {"input": ' from="…"', "output": ' name="…"'}.get(spec.place.how, "")
-    expected = " or ".join(f"<{name}{suffix}>" for name in spec.place.names) if suffix else _shown(spec)
+    expected = " or ".join(f"<{name}{suffix}>" for name in spec.place.names) if suffix else _place_text(spec)
     return error_at(node, f"{name_of(node)} lacks {expected}.", expected)
 
 

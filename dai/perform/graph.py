@@ -127,7 +127,7 @@ def link(
             consumers[source.link].append(activity.name)
     order = _ordered(activities, producers)
     _check_chain(sorted(activities, key=lambda each: order[each.name]), producers, chain)
-    steps = _placed(root, sorted(activities, key=lambda each: order[each.name]), producers)
+    steps = _schedule(root, sorted(activities, key=lambda each: order[each.name]), producers)
     _check_steps(steps, producers)
     ends = _end_points(activities, producers, consumers)
     return Perform(
@@ -178,7 +178,7 @@ def _steps(member: Activity | Group) -> list[list[Activity]]:
     return [[each for steps in below if place < len(steps) for each in steps[place]] for place in range(longest)]
 
 
-def _placed(
+def _schedule(
     root: Group, ordered: list[Activity], producers: Mapping[str, Activity]
 ) -> tuple[tuple[Activity, ...], ...]:
     """The steps; what stands in no sequence runs as late as what it takes its input from."""

@@ -129,13 +129,13 @@ class ReplicaClient:
         self.define()
         refused = self._changed("/mappings", tables, mode="put")
         schemas = [
-            _written("logical", logical, "schema", each["schema"])
+            _attribute_document("logical", logical, "schema", each["schema"])
             for (logical, _), each in tables.items()
             if "schema" in each
         ]
         self._values("add", schemas)
         values = [
-            _written("target", str(target), name, value)
+            _attribute_document("target", str(target), name, value)
             for (_, target), attributes in tables.items()
             for name, value in attributes.items()
         ]
@@ -160,7 +160,7 @@ def _reasons(answer: Any) -> list[str]:
     return [str(each["reason"]) for each in answer["refused"]]
 
 
-def _written(of: str, key: str, name: str, value: Any) -> dict[str, Any]:
+def _attribute_document(of: str, key: str, name: str, value: Any) -> dict[str, Any]:
     type = ATTRIBUTES[name]
     if type == "date":
         value = datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -210,7 +210,9 @@ class Copying:
         locations = self._catalog.find([logical])
         table = TableTarget.of(target)
         if table is None or target not in locations.targets.get(logical, ()):
-            raise NotFoundError(f"{logical!r} has no copy {target!r}.", hint=_known(locations.targets.get(logical, ())))
+            raise NotFoundError(
+                f"{logical!r} has no copy {target!r}.", hint=_table_hint(locations.targets.get(logical, ()))
+            )
         if "copied" not in locations.attributes.get(target, {}):
             raise ConflictError(f"{target!r} is an original, not a copy: it cannot be refreshed.")
         original = self._original(logical, locations, source, but=target)
@@ -243,7 +245,7 @@ class Copying:
             raise NotFoundError(f"The replica service has no table with the name {logical!r} to copy.")
         if source is not None:
             if source not in targets or TableTarget.of(source) is None:
-                raise NotFoundError(f"{logical!r} has no table {source!r}.", hint=_known(targets))
+                raise NotFoundError(f"{logical!r} has no table {source!r}.", hint=_table_hint(targets))
             targets = [source]
 
         def is_original(attributes: Attributes) -> bool:
@@ -253,7 +255,9 @@ class Copying:
             table = TableTarget.of(each)
             if table is not None and (source is not None or is_original(locations.attributes.get(each, {}))):
                 return table
-        raise NotFoundError(f"{logical!r} has no original, only copies.", hint=f"Name one to copy. {_known(targets)}")
+        raise NotFoundError(
+            f"{logical!r} has no original, only copies.", hint=f"Name one to copy. {_table_hint(targets)}"
+        )
 
     def _resource(self, url: str) -> Resource:
         base, name = parted(url)
@@ -334,5 +338,5 @@ def _same(one: Checksum, other: Checksum) -> bool:
     return (one.rows, str(one)) == (other.rows, str(other))
 
 
-def _known(targets: Sequence[str]) -> str:
+def _table_hint(targets: Sequence[str]) -> str:
     return nearest("", list(targets)) if targets else "It has no table."

@@ -41,11 +41,11 @@ class Members:
             return
         self._due = now + self._seconds
         try:
-            self.urls = tuple(sorted(self._asked()))
+            self.urls = tuple(sorted(self._from_registry()))
         except DaiError as error:
             log.warning("the registry does not say which replica indexes there are", extra={"error": error.code})
 
-    def _asked(self) -> Iterator[str]:
+    def _from_registry(self) -> Iterator[str]:
         for each in self._client.sparql(self._query):
             index = each["index"]
             if index == self._own or urlsplit(index).scheme not in ("http", "https"):

@@ -95,12 +95,12 @@ def _moment(text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp())
 
 
-def _written(moment: str | int | float) -> str:
+def _date_text(moment: str | int | float) -> str:
     return datetime.datetime.fromtimestamp(float(moment), datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 TYPES = {
-    "date": Type(0, "whole", _moment, _written),
+    "date": Type(0, "whole", _moment, _date_text),
     "float": Type(1, "real", _real, repr),
     "int": Type(2, "whole", _whole, str),
     "string": Type(3, "text", str, str),

@@ -26,7 +26,7 @@ def now(caller: Caller, what: str, config: IdentityConfig, tokens: Iterable[Stor
         if methods and not config.anonymous:
             raise DeniedError("This service no longer serves anonymous callers.")
         return caller
-    known = list(_known(caller.name, config, tokens))
+    known = list(_callers(caller.name, config, tokens))
     fitting = [each for each in known if each.may_ask(what)]
     others = methods - _SIGNATURES - {"token"}
     if config.certificate.subjects:
@@ -41,7 +41,7 @@ def now(caller: Caller, what: str, config: IdentityConfig, tokens: Iterable[Stor
     return replace(caller, groups=caller.groups & groups, administrator=caller.administrator and administrator)
 
 
-def _known(name: str, config: IdentityConfig, tokens: Iterable[StoredToken]) -> Iterable[Caller]:
+def _callers(name: str, config: IdentityConfig, tokens: Iterable[StoredToken]) -> Iterable[Caller]:
     """Who has that name, by each method that keeps names here."""
     methods = set(config.methods)
     kept: list[StoredToken | KeyConfig | SubjectConfig] = []

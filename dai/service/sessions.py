@@ -118,16 +118,16 @@ class Session:
 
     def find_output(self, name: str) -> Mailbox:
         """The output stream of that name. For an undeclared name, NotFoundError suggests the nearest one."""
-        return self._found("output", self._outputs, name)
+        return self._mailbox("output", self._outputs, name)
 
     def find_input(self, name: str) -> Mailbox:
         """The input stream of that name. An explicit session without a running request creates it, because clients may
         push before they send the document. Otherwise an undeclared name is a NotFoundError."""
         if self.explicit and not self._requests:
             return self.input(name)
-        return self._found("input", self._inputs, name)
+        return self._mailbox("input", self._inputs, name)
 
-    def _found(self, direction: str, streams: dict[str, Mailbox], name: str) -> Mailbox:
+    def _mailbox(self, direction: str, streams: dict[str, Mailbox], name: str) -> Mailbox:
         if self.ended:
             raise GoneError(f"Session {self.id} has ended.")
         with self._lock:

@@ -35,14 +35,14 @@ def check(tree: Operator) -> None:
             pairs = [pair for pairs in node.exposed for pair in pairs]
             others = {name for name, identifier in pairs if identifier not in found}
             named = {name: found[identifier] for name, identifier in pairs if identifier in found}
-            others |= set(_given(node.query))
+            others |= set(_other_names(node.query))
             _check(node.query, {name: each for name, each in named.items() if name not in others})
         else:
             for expression in node.expressions:
                 _check(expression, found)
 
 
-def _given(query: exp.Expression) -> Iterator[str]:
+def _other_names(query: exp.Expression) -> Iterator[str]:
     """Names that a query within gives to something else: such a name may not be that of the column."""
     for each in query.find_all(exp.Alias, exp.TableAlias):
         if isinstance(each, exp.TableAlias):

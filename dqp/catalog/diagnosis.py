@@ -109,7 +109,7 @@ def explained(
     if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
         return StatementError(
-            f"{detail}.", sql=sql, position=fault.position, hint=_cast(_written(sql, fault), fault, rest)
+            f"{detail}.", sql=sql, position=fault.position, hint=_cast(_faulty_text(sql, fault), fault, rest)
         )
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     if match := re.match(r"Cannot extract field '(.+?)' from expression \"(.+?)\"", message):
@@ -170,7 +170,7 @@ def _similar(tables: Columns, name: str) -> tuple[str, str] | None:
 def missing_table(sql: str, fault: Fault) -> str | None:
     """The missing table's name, as the SQL writes it; None for any other fault."""
     missing = fault.kind in ("MISSING_ENTRY", "Catalog") and fault.message.startswith("Table with name")
-    return _written(sql, fault) if missing else None
+    return _faulty_text(sql, fault) if missing else None
 
 
 def _cast(written: str | None, fault: Fault, rest: str) -> str:
@@ -192,7 +192,7 @@ def _cast(written: str | None, fault: Fault, rest: str) -> str:
     return f"{there} Cast the argument: {call[1]}({argument})."
 
 
-def _written(sql: str, fault: Fault) -> str | None:
+def _faulty_text(sql: str, fault: Fault) -> str | None:
     if fault.position is None:
         return None
     return sql[fault.position - 1 : fault.position - 1 + fault.length] or None

@@ -108,7 +108,7 @@ class ExchangedTokens:
         except (UnreachableError, RequestError, TruncatedError) as error:
             raise self._away(error.detail, "does not answer") from error
         if status == 200:
-            return self._taken(document, began)
+            return self._token(document, began)
         said = document.get("error")
         code = said if isinstance(said, str) and _CODE.fullmatch(said) else f"status {status}"
         if status == 429 or status >= 500 or status < 400:
@@ -122,7 +122,7 @@ class ExchangedTokens:
             source=self._alias,
         )
 
-    def _taken(self, document: dict[str, Any], began: float) -> tuple[str, float]:
+    def _token(self, document: dict[str, Any], began: float) -> tuple[str, float]:
         token, kind = document.get("access_token"), document.get("issued_token_type")
         kinds = (self._settings.requested_token_type, *_BEARERS)
         if not isinstance(token, str) or not _TOKEN.fullmatch(token) or kind not in (None, *kinds):

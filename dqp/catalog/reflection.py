@@ -98,7 +98,7 @@ class Reflected:
         letters."""
         called = self._classic.get(name.casefold(), {}) if classic else self._called(name, schema)
         folded = {_dotted(each).casefold() for each in called.values()}
-        return [f"{self.alias}.{_shown(each)}" for each in called.values()] if len(called) > len(folded) == 1 else []
+        return [f"{self.alias}.{_display(each)}" for each in called.values()] if len(called) > len(folded) == 1 else []
 
     def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...], bool]]:
         """Tables that have one of the (case-folded) names: each with a path that SQL may use, and whether the case of
@@ -130,7 +130,7 @@ def _dotted(info: TableInfo) -> str:
     return f"{info.schema or ''}.{info.name}"
 
 
-def _shown(info: TableInfo) -> str:
+def _display(info: TableInfo) -> str:
     return info.name if (info.schema or "") in DEFAULT_SCHEMAS else _dotted(info)
 
 

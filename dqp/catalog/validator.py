@@ -128,7 +128,7 @@ class Validator:
         ``exact``: only the exact spelling means this table, because another table's name differs only in case, which
         DuckDB does not tell apart."""
         if exact:
-            for written in _written(path):
+            for written in _spellings(path):
                 with self._making:
                     if len(path) == 3 and path[1] != "main":  # there it is said which ones there are
                         self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path[0])}.{quoted(path[1])}")
@@ -268,7 +268,7 @@ def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
     return Fault(message, position, length, kind, details.get("name"), details.get("candidates"))
 
 
-def _written(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _spellings(path: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The ways in which SQL may write a path: it may leave out the main schema."""
     if len(path) == 1:
         return [path]

@@ -136,12 +136,12 @@ class Engine:
         with self._opening:
             if self._root is None:
                 try:
-                    self._root = self._made()
+                    self._root = self._connect()
                 except (duckdb.Error, OSError) as error:
                     _raise(error)
             return self._root.cursor()
 
-    def _made(self) -> DuckDBPyConnection:
+    def _connect(self) -> DuckDBPyConnection:
         root = duckdb.connect(":memory:", config=self._settings)
         root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
         with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway

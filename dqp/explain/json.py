@@ -16,9 +16,9 @@ def values(node: Node) -> dict[str, Any]:
         said["details"] = list(node.details)
     if node.where:
         said["where"] = node.where
-    said["estimated"] = _known(node.estimated)
+    said["estimated"] = _members(node.estimated)
     if node.actual is not None:
-        said["actual"] = _known(node.actual)
+        said["actual"] = _members(node.actual)
     if node.statements:
         said["statements"] = list(node.statements)
     if node.inputs:
@@ -39,5 +39,5 @@ def read(values: Mapping[str, Any]) -> Node:
     )
 
 
-def _known(figures: Figures) -> dict[str, float]:
+def _members(figures: Figures) -> dict[str, float]:
     return {name: round(value, 6) for name, value in dataclasses.asdict(figures).items() if value is not None}

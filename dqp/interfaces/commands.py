@@ -92,16 +92,16 @@ def run_explain(arguments: argparse.Namespace) -> int:
     with _connected(arguments) as lab:
         explanation = _query(lab, arguments).explain(analyze=arguments.analyze)
     if arguments.svg is not None:
-        _written(explanation.svg, arguments.svg)
+        _save(explanation.svg, arguments.svg)
     text = {"text": lambda: explanation.text, "json": lambda: explanation.json, "svg": lambda: explanation.svg}[form]()
     if output is None:
         print(text)
     else:
-        _written(text, output)
+        _save(text, output)
     return OK
 
 
-def _written(text: str, path: Path) -> None:
+def _save(text: str, path: Path) -> None:
     path.write_text(text + "\n", encoding="utf-8")
     print(f"{path}: {len(text):,} characters", file=sys.stderr)
 

@@ -32,7 +32,7 @@ def completions(before: str, behind: str, names: Names) -> tuple[str, list[str]]
     else:
         columns = (column for each in tables.values() or names for column in names[each])
         offered = [*dict.fromkeys(columns), *tables, *dict.fromkeys(each[0] for each in names)]
-    fitting = [_written(each) for each in offered if each.casefold().startswith(word.strip('"').casefold())]
+    fitting = [_quote(each) for each in offered if each.casefold().startswith(word.strip('"').casefold())]
     if not path and word and not _after_from(before[: match.start()]):
         fitting += [each for each in (*_WORDS, *functions()) if each.startswith(word.lower())]
     return word, list(dict.fromkeys(fitting))
@@ -104,6 +104,6 @@ def _unquoted(written: str) -> str:
     return written[1:-1] if len(written) > 1 and written[0] == '"' == written[-1] else written
 
 
-def _written(name: str) -> str:
+def _quote(name: str) -> str:
     """In quotes where SQL needs them: DuckDB keeps capitals, and finds them without quotes."""
     return name if _PLAIN.fullmatch(name.lower()) else '"' + name.replace('"', '""') + '"'

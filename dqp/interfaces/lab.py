@@ -308,7 +308,7 @@ class Query(Tabular):
     def _stream(self, blocksize: int | None) -> Stream:
         lab = self._lab
         if lab._coordinator is None:
-            return self._asked("", blocksize, lab._progress)
+            return self._ask("", blocksize, lab._progress)
         coordinator = self._over_own(lab._coordinator)
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
@@ -372,7 +372,7 @@ class Query(Tabular):
         lab._check_open()
         if lab._coordinator is None:
             word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
-            text = "\n".join(self._asked(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
+            text = "\n".join(self._ask(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
             return replace(Explanation.of(text), sql=self.text)
         coordinator, explanations = self._over_own(lab._coordinator), list[Explanation]()
 
@@ -415,7 +415,7 @@ class Query(Tabular):
                 over.catalog.upload(name, table)
         return over
 
-    def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
+    def _ask(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
         statement = read(self.text, self.parameters, most=None)
         head = before or ("" if statement.kind == "query" else f"{statement.kind} (format {statement.form})")

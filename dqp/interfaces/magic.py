@@ -61,13 +61,13 @@ class FederationMagics(Magics):
         """``%%dqp LAB [RESULT] [--explain | --analyze]`` and the SQL below, or ``%dqp LAB SQL``: one query of the
         federation LAB, which may go into the variable RESULT. ``$name`` is the notebook's variable of that name."""
         try:
-            return self._asked(line, cell)
+            return self._read(line, cell)
         except DaiError as error:
             raise QueryFailed(str(error)) from None
         except KeyboardInterrupt:
             raise QueryInterrupted from None  # without the lines of the library
 
-    def _asked(self, line: str, cell: str | None) -> Any:
+    def _read(self, line: str, cell: str | None) -> Any:
         if cell is None:
             name, _, sql = line.strip().partition(" ")
             words: list[str] = []

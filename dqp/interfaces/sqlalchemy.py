@@ -59,11 +59,11 @@ class Federated(DuckDB):
         with self._lock:
             if self._federation is None:
                 self._federation = opened_federation(federation, profile=profile)
-            connection = Connection(FederationSource(self._federation, self._left), numeric=numeric)
+            connection = Connection(FederationSource(self._federation, self._disconnect), numeric=numeric)
             self._connections += 1
             return connection
 
-    def _left(self) -> None:
+    def _disconnect(self) -> None:
         """A connection was closed."""
         with self._lock:
             self._connections -= 1

@@ -56,11 +56,11 @@ class DiscoveredEvaluators(Service):
     def evaluators(self, _: Sequence[Evaluator]) -> None:
         """The evaluators that the registry names now."""
 
-    def _placed(self, tree: Operator, context: Context) -> Placement:
-        return super()._placed(tree, context) if self.evaluators else Local._placed(self, tree, context)
+    def _place(self, tree: Operator, context: Context) -> Placement:
+        return super()._place(tree, context) if self.evaluators else Local._place(self, tree, context)
 
-    def _begun(self, query: Query, readings: Readings) -> Stream:
-        return super()._begun(query, readings) if self.evaluators else Local._begun(self, query, readings)
+    def _start(self, query: Query, readings: Readings) -> Stream:
+        return super()._start(query, readings) if self.evaluators else Local._start(self, query, readings)
 
     def close(self) -> None:
         self._follower.close()

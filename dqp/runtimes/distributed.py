@@ -189,7 +189,7 @@ class Distributed(Local):
             addresses = list(pool.map(address_of, evaluators))
         return [(each, address) for each, address in zip(evaluators, addresses, strict=True) if address is not None]
 
-    def _placed(self, tree: Operator, context: Context) -> Placement:
+    def _place(self, tree: Operator, context: Context) -> Placement:
         remarks = list(foreseen(tree, context, FORESEEN.inline_bytes))
         try:
             names = [each.name for each, _ in self._alive(again=True)]
@@ -224,7 +224,7 @@ class Distributed(Local):
         turn.enter_context(self._turns(execution.cancellation))
         execution.at_end(turn.close)
 
-    def _begun(self, query: Query, readings: Readings) -> Stream:
+    def _start(self, query: Query, readings: Readings) -> Stream:
         execution, context, tree = query.execution, query.context, adapted(query, readings)
         assert context is not None
         evaluators = self._alive(again=execution.attempt > 1)

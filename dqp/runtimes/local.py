@@ -106,9 +106,9 @@ class Local(Runtime):
     def placed(self, tree: Operator, context: Context) -> Placement:
         tree, own = self._parted(tree, context, FORESEEN)
         only = alone(tree)
-        return Placement.here(only) if only is not None else self._placed(tree, own)
+        return Placement.here(only) if only is not None else self._place(tree, own)
 
-    def _placed(self, tree: Operator, context: Context) -> Placement:
+    def _place(self, tree: Operator, context: Context) -> Placement:
         """Where a tree of several leaves would run."""
         parts = {each: divided(each, FORESEEN.split_rows, FORESEEN.splits) for each in remotes(tree)}
         remarks = tuple(foreseen(tree, context, FORESEEN.inline_bytes))
@@ -169,7 +169,7 @@ class Local(Runtime):
         if only is not None:
             return self._through(only, query)
         self._admit(execution)
-        return self._begun(query, Readings(self._catalog, execution, query.lost))
+        return self._start(query, Readings(self._catalog, execution, query.lost))
 
     def _admit(self, execution: Execution) -> None:
         """Waits for a turn if too many queries run."""
@@ -209,7 +209,7 @@ class Local(Runtime):
 
         return stream.map(renamed, schema)
 
-    def _begun(self, query: Query, readings: Readings) -> Stream:
+    def _start(self, query: Query, readings: Readings) -> Stream:
         """The rows of a tree of several leaves."""
         return self._here(query, readings)
 

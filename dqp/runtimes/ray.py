@@ -142,10 +142,10 @@ class RayEvaluator(Coordinated):
         self.actor: Any = ray.remote(Actor).options(**options, scheduling_strategy="SPREAD").remote(settings)
 
     def ask(self) -> tuple[str, str | None]:
-        state = self._asked(self.actor.state.remote(), START_SECONDS)
+        state = self._get(self.actor.state.remote(), START_SECONDS)
         return state["address"], state.get("instance")
 
-    def _asked(self, reference: Any, seconds: float) -> Any:
+    def _get(self, reference: Any, seconds: float) -> Any:
         try:
             return ray.get(reference, timeout=seconds)
         except _LOST as error:
@@ -160,13 +160,13 @@ class RayEvaluator(Coordinated):
         try:
             span = cancellation.span
             headers = {} if span is None else dict(span.headers)
-            problem = self._asked(self.actor.begin.remote(work, encoded(tasks), headers), LIVENESS_TIMEOUT)
+            problem = self._get(self.actor.begin.remote(work, encoded(tasks), headers), LIVENESS_TIMEOUT)
             if problem is not None:
                 raise from_problem(problem)
             yield []
             while True:
                 cancellation.check()
-                answer = self._asked(self.actor.report.remote(work), LIVENESS_TIMEOUT)
+                answer = self._get(self.actor.report.remote(work), LIVENESS_TIMEOUT)
                 if answer is None:
                     raise gone(self.name)
                 reports, over = answer

@@ -135,10 +135,10 @@ class TaskRun:
         task, body = self._task, self._task.body
         if task.bucket is not None:
             body = replace(body, sql=f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{body.sql}\n)')
-        runner = FragmentRunner(self._evaluator.engine, self._execution, self._begun)
+        runner = FragmentRunner(self._evaluator.engine, self._execution, self._start)
         return runner.run(body, task.names, task.types)
 
-    def _begun(self, path: str, fetched: RemoteInput | Received) -> Begun:
+    def _start(self, path: str, fetched: RemoteInput | Received) -> Begun:
         measure = self._execution.measure(path)
         names = None if fetched.columns is None else [name for name, _ in fetched.columns]
         if isinstance(fetched, RemoteInput):

@@ -277,9 +277,9 @@ class Renderer:
         )
 
     def _semi(self, node: Join) -> Select:
-        return self._kept(node, self._opened(node.left), self._opened(node.right))
+        return self._filtered_side(node, self._opened(node.left), self._opened(node.right))
 
-    def _kept(self, node: Join, left: Select, right: Select) -> Select:
+    def _filtered_side(self, node: Join, left: Select, right: Select) -> Select:
         """The left side of a semi-join or an anti-join with the condition that keeps or drops its rows."""
         conditions = list(right.where)
         if node.condition is not None:

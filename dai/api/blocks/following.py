@@ -138,7 +138,7 @@ class Following(Response):
             retained = self._feed.since(self._number, 1000, PIECE)
             arrived = bool(retained.lost or retained.blocks)
             if arrived:
-                await self._sent(send, self._parts(self._number, retained), retained.blocks)
+                await self._send_parts(send, self._parts(self._number, retained), retained.blocks)
             self._number += retained.lost + len(retained.blocks)
             self._access.rows += sum(each.rows for each in retained.blocks)
             if retained.ended or not arrived:
@@ -152,9 +152,9 @@ class Following(Response):
             self._begun = True
 
     async def _alive(self, send: Send) -> None:
-        await self._sent(send, (self._form.lost(self._feed, self._number, 0),), ())
+        await self._send_parts(send, (self._form.lost(self._feed, self._number, 0),), ())
 
-    async def _sent(self, send: Send, parts: Iterable[bytes | memoryview], blocks: Sequence[Published]) -> None:
+    async def _send_parts(self, send: Send, parts: Iterable[bytes | memoryview], blocks: Sequence[Published]) -> None:
         """TruncatedError where the reader takes nothing for too long, or the feed has dropped what is left of it."""
         data = bytearray()
         for piece in _pieces(parts):

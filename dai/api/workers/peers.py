@@ -145,7 +145,7 @@ class Peers:
                 origin, _, read = content.partition(b"\n")
                 task = asyncio.ensure_future(self._take(connection, origin, read, kind == ACCEPTED))
                 self._tasks.add(task)
-                task.add_done_callback(self._taken)
+                task.add_done_callback(self._forget)
             elif kind == WAKE:
                 self._wake()
             elif kind == QUESTION:
@@ -156,7 +156,7 @@ class Peers:
                 if (future := self._asked.get(number)) is not None and not future.done():
                     future.set_result(answer)
 
-    def _taken(self, task: asyncio.Future[None]) -> None:
+    def _forget(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a connection was lost as it was handed over", exc_info=error)

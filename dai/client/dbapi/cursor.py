@@ -42,7 +42,7 @@ class Cursor:
     def execute(self, operation: str, parameters: Parameters = ()) -> Self:
         """Runs one statement; each ``?`` in it is the next of the ``parameters``, or each ``:name`` that of a mapping,
         bound by the database; a list can be used with IN. The database has accepted it when this returns."""
-        source, cancellation = self._begun()
+        source, cancellation = self._begin()
         with translated():
             values = parameters_of(parameters)
             if not may_change(operation):
@@ -61,7 +61,7 @@ class Cursor:
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Parameters]) -> Self:
         """Runs a statement that changes something once for each row of parameters, all in one transaction."""
-        source, cancellation = self._begun()
+        source, cancellation = self._begin()
         with translated():
             rows = [parameters_of(each) for each in seq_of_parameters]
             if not may_change(operation):
@@ -72,7 +72,7 @@ class Cursor:
     def insert(self, operation: str, parameters: Parameters, identity: str) -> Self:
         """Runs a statement that inserts one row; ``lastrowid`` is what the query ``identity`` then says in the same
         transaction, such as ``select last_insert_id()``. No part of PEP 249."""
-        source, cancellation = self._begun()
+        source, cancellation = self._begin()
         with translated():
             self.rowcount, self.lastrowid = source.insert(operation, parameters_of(parameters), identity, cancellation)
         return self
@@ -92,14 +92,14 @@ class Cursor:
     # --- rows ---
 
     def fetchone(self) -> Row | None:
-        rows = self._taken(1)
+        rows = self._take(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        return self._taken(self.arraysize if size is None else size)
+        return self._take(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[Row]:
-        return self._taken(None)
+        return self._take(None)
 
     def __iter__(self) -> Self:
         return self
@@ -135,7 +135,7 @@ class Cursor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begun(self) -> tuple[Source, Cancellation]:
+    def _begin(self) -> tuple[Source, Cancellation]:
         """Whatever ran before has ended."""
         source = self._open()
         self._end()
@@ -168,7 +168,7 @@ class Cursor:
             )
         return self._rows
 
-    def _taken(self, most: int | None) -> list[Row]:
+    def _take(self, most: int | None) -> list[Row]:
         rows = self._result()
         with translated():
             taken = rows.take(most)

@@ -178,7 +178,7 @@ class Plain:
             raise self._truncated()
         self.ended = True
         self._response.close()
-        if self._left():
+        if self._mark_closed():
             self._listening.close()
             if self._response.will_close:
                 self._connection.close()
@@ -198,12 +198,12 @@ class Plain:
         )
 
     def close(self) -> None:
-        if self._left():
+        if self._mark_closed():
             self._listening.close()
             self._connection.close()
             self._response.close()
 
-    def _left(self) -> bool:
+    def _mark_closed(self) -> bool:
         """Says once that it was open, and is no more: who cancels may close it while its reader comes to the end."""
         with self._lock:
             was, self._open = self._open, False

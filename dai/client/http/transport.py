@@ -235,7 +235,7 @@ class Transport:
         service cannot be reached the request is lost."""
         with contextlib.suppress(DaiError):
             headers, _ = self._signed(method, self._prefix + path, self._usual_headers())
-            connection = self._taken()
+            connection = self._take()
             try:
                 connection.request_at_once(method, self._prefix + path, None, headers)
             except (OSError, http.client.HTTPException):
@@ -269,7 +269,7 @@ class Transport:
         cancellation: Cancellation,
     ) -> Reply:
         headers, body = self._signed(method, target, headers, body)
-        connection = self._taken()
+        connection = self._take()
         try:
             with cancellation.on_cancel(connection.interrupt):
                 connection.request_at_once(method, target, body, headers)
@@ -324,7 +324,7 @@ class Transport:
             return headers, self._document_signer.signed(bytes(body or b""), url)
         return {**headers, **self._signer.headers(method, url, headers, body)}, body
 
-    def _taken(self) -> Connection:
+    def _take(self) -> Connection:
         waits = True
         while True:
             with self._lock:

@@ -139,7 +139,7 @@ class Reflection:
             {
                 "name": each["name"],
                 "constrained_columns": list(each["columns"]),
-                "referred_schema": self._said(each["schema"], schema),
+                "referred_schema": self._referred_schema(each["schema"], schema),
                 "referred_table": each["table"],
                 "referred_columns": list(each["referred_columns"]),
                 "options": {},
@@ -148,7 +148,7 @@ class Reflection:
         ]
         return keys or ReflectionDefaults.foreign_keys()
 
-    def _said(self, referred: str | None, schema: str | None) -> str | None:
+    def _referred_schema(self, referred: str | None, schema: str | None) -> str | None:
         """The schema of a table that is referred to: none where it is the default one, as SQLAlchemy has it."""
         return None if schema is None and referred == self.default_schema_name else referred
 

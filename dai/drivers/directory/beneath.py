@@ -184,21 +184,21 @@ def _parts(name: str) -> list[str]:
         raise ParameterError("The name of a file has a NUL character.")
     if name.startswith("/"):
         raise DeniedError(
-            f"{_shown(name)} is an absolute path.", hint="Paths are relative to the directory of the resource."
+            f"{_display(name)} is an absolute path.", hint="Paths are relative to the directory of the resource."
         )
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise DeniedError(f"{_shown(name)} leads out of a directory ('..').")
+        raise DeniedError(f"{_display(name)} leads out of a directory ('..').")
     if not parts:
         raise ParameterError("The name of a file is empty.")
     if any(map(_PART.fullmatch, parts)):
         raise DeniedError(
-            f"{_shown(name)} is a name that this service uses for files that it is writing.", hint="Use another name."
+            f"{_display(name)} is a name that this service uses for files that it is writing.", hint="Use another name."
         )
     return parts
 
 
-def _shown(name: str) -> str:
+def _display(name: str) -> str:
     return repr(name if len(name) <= 100 else f"{name[:100]}…")
 
 
@@ -223,17 +223,17 @@ def _kind(directory: int, last: str, name: str) -> str:
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return "file" if stat.S_ISREG(mode) else "directory"
     what = "a symbolic link" if stat.S_ISLNK(mode) else "a special file"
-    raise DeniedError(f"{_shown(name)} is {what}; only files and directories can be used.")
+    raise DeniedError(f"{_display(name)} is {what}; only files and directories can be used.")
 
 
 def _regular(directory: int, last: str, name: str) -> int:
     """A descriptor of a regular file. It is looked at before, because opening a device may do something, and after."""
     if _kind(directory, last, name) == "directory":
-        raise DeniedError(f"{_shown(name)} is a directory, not a file.")
+        raise DeniedError(f"{_display(name)} is a directory, not a file.")
     descriptor = os.open(last, _READ, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DeniedError(f"{_shown(name)} is a special file; only files and directories can be used.")
+        raise DeniedError(f"{_display(name)} is a special file; only files and directories can be used.")
     return descriptor
 
 
@@ -265,7 +265,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 @contextmanager
 def _translated(name: str) -> Iterator[None]:
     """Translates errors of the operating system, without paths of the machine."""
-    shown = _shown(name)
+    shown = _display(name)
     try:
         yield
     except (FileNotFoundError, UnicodeEncodeError) as error:

@@ -94,10 +94,14 @@ def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> di
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
     items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
     row = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
-    return {column: _known(entry) for column, entry in zip(columns, row or (), strict=False) if isinstance(entry, dict)}
+    return {
+        column: _statistics_of(entry)
+        for column, entry in zip(columns, row or (), strict=False)
+        if isinstance(entry, dict)
+    }
 
 
-def _known(entry: dict[str, Any]) -> ColumnStatistics:
+def _statistics_of(entry: dict[str, Any]) -> ColumnStatistics:
     nulls = 0.0 if entry.get("has_null") is False else 1.0 if entry.get("has_no_null") is False else None
     distinct = entry.get("approx_unique")
     return ColumnStatistics(

@@ -106,7 +106,7 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: D
         and connection is not None
         and (table := re.match(r".*Table with name (.+) does not exist", message))
     ):
-        hint = _known(table[1], connection)
+        hint = _table_hint(table[1], connection)
     sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
     detail = message.partition(": ")[2] or message
     if detail.startswith("CSV Error on Line"):
@@ -117,7 +117,7 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: D
     raise StatementError(detail, sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
 
 
-def _known(table: str, connection: DuckDBPyConnection) -> str | None:
+def _table_hint(table: str, connection: DuckDBPyConnection) -> str | None:
     with contextlib.suppress(duckdb.Error), connection.cursor() as cursor:
         known = [str(name) for (name,) in cursor.execute(_TABLES).fetchall()]
         return nearest(table, known) if known else "The database has no tables."

@@ -157,7 +157,7 @@ class Files(DuckDB):
         for name, failure in refused.items():
             if len(self._tables) == 1:
                 raise failure
-            said = _said(failure).replace("'", "''")  # an error of the queries that read it, and of no others
+            said = _message(failure).replace("'", "''")  # an error of the queries that read it, and of no others
             columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in before.get(name, {}).items()]
             failing = _FAILING.format(", ".join(columns) or "unreadable", said)
             new.execute(f"CREATE OR REPLACE VIEW {quoted(name, SYNTAX)} AS {failing}")
@@ -174,7 +174,7 @@ class Files(DuckDB):
         if root is not None:
             root.close()  # cursors that are at work keep their database
         self._state = state
-        self._gone = {_said(each): each for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
+        self._gone = {_message(each): each for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
         return new
 
     def _looked_at(self) -> _State:
@@ -182,7 +182,7 @@ class Files(DuckDB):
         for name, patterns in self._tables.items():
             for each in patterns:
                 form, _, place = each.partition(":")
-                for file in self._local(name, place) if "://" in place else _meant(place):
+                for file in self._local(name, place) if "://" in place else _matches(place):
                     try:
                         stat = Path(file).stat()
                         files.append((name, form, file, stat.st_mtime_ns, stat.st_size))
@@ -271,7 +271,7 @@ class Files(DuckDB):
         return rows, total
 
 
-def _meant(path: str) -> list[str]:
+def _matches(path: str) -> list[str]:
     """The files that a path or a pattern means. Files that a pattern reaches by a symbolic link out of the folder
     where it begins are left out: who may write in the folder could have any file served. A path without a pattern may
     lead anywhere.
@@ -387,7 +387,7 @@ def _encoding(files: Sequence[str], text: str) -> str:
     return "latin1"
 
 
-def _said(failure: DaiError) -> str:
+def _message(failure: DaiError) -> str:
     return " ".join(filter(None, (failure.detail, failure.hint)))
 
 

@@ -77,7 +77,7 @@ _CHANGED = "dai_changed"
 _KNOWN = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")
 
 
-def _meant(backend: str) -> str:
+def _hint(backend: str) -> str:
     known = {"postgres": "postgresql", "pg": "postgresql"}.get(backend)
     close = known or next(iter(get_close_matches(backend, _KNOWN)), None)
     return f"Write {close}://…" if close else "Install the SQLAlchemy dialect of the database."
@@ -108,7 +108,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
             return cls(sa.create_engine(parsed, poolclass=NullPool, connect_args=arguments), options)
         except exc.NoSuchModuleError as error:
             backend = url.partition(":")[0]
-            raise ConfigurationError(f"There is no driver for {backend!r}.", hint=_meant(backend)) from error
+            raise ConfigurationError(f"There is no driver for {backend!r}.", hint=_hint(backend)) from error
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"This database needs the Python package {error.name!r}.", hint=f"pip install {error.name}"

@@ -119,7 +119,7 @@ def statistics(run: Run, table: str) -> Statistics:
     name = stored_name(run, table)
     row = next(row for row in run(_TABLES) if row["name"] == name)
     whole = {each["name"] for each in run(_COLUMNS) if each["tab"] == name and each["type"] in _WHOLE}
-    first = _kept(run, name, row["count"])
+    first = _stored_statistics(run, name, row["count"])
     seen = set()
     for each in _by_table(run(_INDEXES))[name]:
         if each["name"] not in seen and each["cardinality"] is not None:
@@ -135,7 +135,7 @@ def statistics(run: Run, table: str) -> Statistics:
     return Statistics(rows=row["count"], size_bytes=row["size"], columns=first)
 
 
-def _kept(run: Run, name: str, count: int | None) -> dict[str, ColumnStatistics]:
+def _stored_statistics(run: Run, name: str, count: int | None) -> dict[str, ColumnStatistics]:
     """The engine-independent statistics of a table's columns (https://mariadb.com/kb/en/mysqlcolumn_stats-table/)."""
     try:
         rows = run(_KEPT.format(literal(name, 0)))

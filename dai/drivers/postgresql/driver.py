@@ -258,14 +258,14 @@ class PostgreSQL(Driver):
             if error.sqlstate == _NO_TABLE and error.hint is None and named is not None:
                 with suppress(Exception):
                     table = named.group(1)
-                    error.hint = name_hint(table, self._known(TABLE_NAMES, ["." in table], cancellation))
+                    error.hint = name_hint(table, self._quoted_names(TABLE_NAMES, ["." in table], cancellation))
             elif error.sqlstate == _NO_FUNCTION and (called := re.match(r"function (\w+)\(", error.detail)):
                 with suppress(Exception):
-                    near = self._known(FUNCTION_NAMES, [], cancellation)
+                    near = self._quoted_names(FUNCTION_NAMES, [], cancellation)
                     error.hint = function_hint(called.group(1), near) or error.hint
             raise
 
-    def _known(self, names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
+    def _quoted_names(self, names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
         with (
             self._connections.connection(cancellation, wait=0.0) as connection,
             interruptible(cancellation, lambda: connection.cancel_safe(timeout=5.0)),

@@ -90,9 +90,9 @@ class Meanings:
         """The tables with the meanings of their columns."""
         if not self.configured and not self._annotated:
             return tables
-        return tuple(replace(each, columns=tuple(self._said(each))) for each in tables)
+        return tuple(replace(each, columns=tuple(self._meanings(each))) for each in tables)
 
-    def _said(self, table: TableInfo) -> Iterator[Column]:
+    def _meanings(self, table: TableInfo) -> Iterator[Column]:
         for column in table.columns:
             said = NOTHING
             for source in (self.configured, self._annotated):

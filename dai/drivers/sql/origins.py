@@ -86,7 +86,7 @@ def _selection(sql: str, syntax: Syntax) -> tuple[bool, Selection | None]:
             parts.append(_part(sql, each))
         end = each.end
     level, depth = _outside(parts)
-    return closed and depth == 0, _said(level)
+    return closed and depth == 0, _plain_selection(level)
 
 
 def _closed(token: Token, sql: str) -> bool:
@@ -95,7 +95,7 @@ def _closed(token: Token, sql: str) -> bool:
     return token.kind != "name" or (token.end - token.start > 1 and sql[token.end - 1] in "\"`]'")
 
 
-def _said(level: list[_Part]) -> Selection | None:
+def _plain_selection(level: list[_Part]) -> Selection | None:
     while level and level[-1].text == ";":
         level.pop()
     if not level or level[0].text != "SELECT" or any(each.text in _WHOLES for each in level):

@@ -62,7 +62,7 @@ def _plain(name: str, table: pa.Table) -> pa.Table:
     for field, column in zip(table.schema, table.columns, strict=True):
         if not field.name or "\0" in field.name or len(field.name.encode()) > 63:
             raise ParameterError(f"A column of the table {name!r} has no name that a database takes.")
-        wanted = _wanted(field.type) or field.type
+        wanted = _plain_type(field.type) or field.type
         if not any(fits(wanted) for fits in _PLAIN):
             raise DataError(
                 f"The column {field.name!r} is a {field.type}, which a query-scoped table cannot have.",
@@ -75,11 +75,11 @@ def _plain(name: str, table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _wanted(type: pa.DataType) -> pa.DataType | None:
+def _plain_type(type: pa.DataType) -> pa.DataType | None:
     """The plain type of the same values; no unsigned ones, which few databases have, and no views, whose size nobody
     knows before they are copied."""
     if pa.types.is_dictionary(type):
-        return _wanted(type.value_type) or type.value_type
+        return _plain_type(type.value_type) or type.value_type
     if pa.types.is_large_string(type) or pa.types.is_null(type):
         return pa.string()
     if pa.types.is_uint64(type):

@@ -283,7 +283,7 @@ def _as_text(value: Any, type_: pa.DataType, is_json: bool) -> Any:
     if isinstance(value, list) and (not is_json or hasattr(type_, "value_type")):
         return [_as_text(each, getattr(type_, "value_type", type_), is_json) for each in value]
     if is_json and value is not None:
-        return _written(value)
+        return _json_text(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -291,14 +291,14 @@ def _as_text(value: Any, type_: pa.DataType, is_json: bool) -> Any:
     return value
 
 
-def _written(value: Any) -> str:
+def _json_text(value: Any) -> str:
     """The JSON of a value whose numbers are ``_Number``."""
     if isinstance(value, _Number):
         return value
     if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_json_text, value))}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_written(name)}: {_written(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_json_text(name)}: {_json_text(each)}" for name, each in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -21,7 +21,7 @@ _DATE, _CLOCK = len("2024-02-29"), len("12:34:56")
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
-def written(array: pa.Array) -> pa.StringArray | None:
+def texts(array: pa.Array) -> pa.StringArray | None:
     """The ISO 8601 texts of dates, times and timestamps (as if without zone), with the digits of their unit; NULL stays
     NULL. None for few rows, and where one lies outside the tables."""
     rows, kind = len(array), array.type

@@ -35,7 +35,7 @@ def to_text(array: pa.Array, precision: int | None) -> pa.StringArray:
     if types.is_timestamp(type_):
         return _timestamp_text(_shortened(array, precision))
     if types.is_time(type_):
-        return _written(_shortened(array, precision))
+        return _common_text(_shortened(array, precision))
     if types.is_duration(type_):
         return _duration_text(array, precision)
     return _interval_text(array)
@@ -80,7 +80,7 @@ def _date_text(array: pa.Array) -> pa.StringArray:
     limits = pc.min_max(numbers)
     if _outside(limits["min"], limits["max"], 1):
         return _long_years(array, numbers, 1)
-    return _written(array)
+    return _common_text(array)
 
 
 def _timestamp_text(array: pa.Array) -> pa.StringArray:
@@ -89,13 +89,15 @@ def _timestamp_text(array: pa.Array) -> pa.StringArray:
     limits = pc.min_max(numbers)
     per_day = _PER_SECOND[array.type.unit] * _DAY
     plain = numbers.cast(pa.timestamp(array.type.unit))
-    text = _long_years(plain, numbers, per_day) if _outside(limits["min"], limits["max"], per_day) else _written(plain)
+    text = (
+        _long_years(plain, numbers, per_day) if _outside(limits["min"], limits["max"], per_day) else _common_text(plain)
+    )
     return text if zone is None else pc.binary_join_element_wise(text, "Z", "")
 
 
-def _written(array: pa.Array) -> pa.StringArray:
+def _common_text(array: pa.Array) -> pa.StringArray:
     """Within the years of four digits."""
-    if (text := instants.written(array)) is not None:
+    if (text := instants.texts(array)) is not None:
         return text
     text = array.cast(pa.string())
     # Ten characters of date, a space that ISO 8601 wants to be a T.

@@ -32,7 +32,7 @@ def catalogs_bulk(rpc: Rpc, before: Arguments, items: Items) -> list[str]:
     return [*texts, END]
 
 
-def _known(rpc: Rpc, name: str, kind: str) -> Code:
+def _existence(rpc: Rpc, name: str, kind: str) -> Code:
     if kind not in (_LOGICAL, _CATALOG):
         raise Refused(Code.BADARG, f"{kind[:40]!r} is no kind of object of an index")
     if kind == _LOGICAL:
@@ -41,13 +41,13 @@ def _known(rpc: Rpc, name: str, kind: str) -> Code:
 
 
 def exists(rpc: Rpc, before: Arguments, items: Items) -> list[str]:
-    if code := _known(rpc, *before):
+    if code := _existence(rpc, *before):
         raise Refused(code, before[0])
     return [END]
 
 
 def exists_bulk(rpc: Rpc, before: Arguments, items: Items) -> list[str]:
-    return listed((str(int(_known(rpc, name, before[0]))), name) for (name,) in items)
+    return listed((str(int(_existence(rpc, name, before[0]))), name) for (name,) in items)
 
 
 def mapping_exists(rpc: Rpc, before: Arguments, items: Items) -> list[str]:

@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         while at < len(texts) and texts[at].isdigit():
             at += 1  # some clients send offset and limit where none are taken
         if at == len(texts):
-            self._taken(at)
+            self._advance(at)
             if len(self._rest) > _MOST_NAME:
                 self._close(Code.BADMETHOD, text(Code.BADMETHOD, self._rest[:60].decode(errors="replace")))
             return None
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
                 return None
             items = texts[listed:end]
             end += 1
-        self._taken(end)
+        self._advance(end)
         try:
             return name.decode(), method, [each.decode() for each in before], _decoded(items, method.items)
         except UnicodeDecodeError:
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         if self._size > SMALL and not self._may(method.right):
             self._close(Code.PERM, text(Code.PERM, method.right))
 
-    def _taken(self, end: int) -> None:
+    def _advance(self, end: int) -> None:
         self._at = end
         self._looked = 0
         if end == len(self._texts):
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
             return _failure(error)
         if isinstance(answer, Submitted):
             return answer
-        return _written(answer) if asyncio.iscoroutine(answer) else _success(answer)
+        return _response(answer) if asyncio.iscoroutine(answer) else _success(answer)
 
 
 def _decoded(texts: list[bytes], width: int) -> list[list[str]]:
@@ -283,7 +283,7 @@ def _decoded(texts: list[bytes], width: int) -> list[list[str]]:
     return [decoded[at : at + width] for at in range(0, len(decoded), width)]
 
 
-async def _written(answer: Coroutine[Any, Any, list[str]]) -> bytes:
+async def _response(answer: Coroutine[Any, Any, list[str]]) -> bytes:
     try:
         return _success(await answer)
     except Exception as error:  # noqa: BLE001 - the boundary of the protocol

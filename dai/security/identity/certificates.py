@@ -60,7 +60,7 @@ class Certificates:
         """By what was shown: whose it is, when it expires."""
 
     async def caller(self, head: Head) -> Caller | None:
-        shown = self._sent(head) if self._is_proxy(head.address) else head.certificate
+        shown = self._header_value(head) if self._is_proxy(head.address) else head.certificate
         if not shown:
             return None
         kept = self._kept.get(shown)
@@ -85,7 +85,7 @@ class Certificates:
             parsed = parsed.ipv4_mapped
         return any(parsed in each for each in self._proxies)
 
-    def _sent(self, head: Head) -> bytes | None:
+    def _header_value(self, head: Head) -> bytes | None:
         """What the proxy says; nothing without its secret."""
         secrets = [value for name, value in head.lines if name == self._secret_header]
         if len(secrets) != 1 or not hmac.compare_digest(secrets[0], self._secret):

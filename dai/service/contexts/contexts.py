@@ -238,7 +238,7 @@ class Contexts:
         content: bytes,
         media_type: str,
     ) -> Stored:
-        row = self._found(connection, id, caller)
+        row = self._visible_row(connection, id, caller)
         if not row.version:
             raise ConflictError(
                 f"{id} is a context, which cannot change.", hint="Put the new bytes as another context."
@@ -256,7 +256,7 @@ class Contexts:
         return replace(_stored(row), version=row.version + 1, content=content, media_type=media_type)
 
     def _renew(self, connection: sa.Connection, id: str, caller: Caller, seconds: float | None, exact: bool) -> Stored:
-        row = self._found(connection, id, caller)
+        row = self._visible_row(connection, id, caller)
         expires = self._until(time.time(), seconds)
         if exact and expires < row.expires:
             below = [self._row(connection, row.holder, each) for each in self._children(connection, row.holder, id)]
@@ -269,7 +269,7 @@ class Contexts:
         return replace(stored, expires=self._row(connection, row.holder, id).expires)
 
     def _end(self, connection: sa.Connection, id: str, caller: Caller) -> str:
-        row = self._found(connection, id, caller)
+        row = self._visible_row(connection, id, caller)
         if children := self._children(connection, row.holder, id):
             raise ConflictError(f"The context {id} is the parent of {children[0]}.", hint="End the child first.")
         self._delete(connection, row.holder, id)
@@ -358,7 +358,7 @@ class Contexts:
             self._held = None  # what it counted was not written
             raise
 
-    def _found(self, connection: sa.Connection, id: str, caller: Caller) -> Any:
+    def _visible_row(self, connection: sa.Connection, id: str, caller: Caller) -> Any:
         query = sa.select(_contexts).where(self._of(id, caller)).order_by(_mine(caller)).limit(1)
         row = connection.execute(query).first()
         if row is None:

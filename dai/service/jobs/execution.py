@@ -183,14 +183,14 @@ class Execution:
                     continue
                 with source, self.results.writer(job.id, len(outputs)) as writer:
                     try:
-                        outputs.append(self._kept(end, source, writer, outputs, check))
+                        outputs.append(self._keep(end, source, writer, outputs, check))
                     except DaiError:
                         # what failed in the pipeline is known to it; what failed here stops the job
                         if running.cause is None:
                             raise
         return outputs
 
-    def _kept(
+    def _keep(
         self,
         end: EndPoint,
         source: Source,

@@ -128,7 +128,7 @@ class Database:
             values = [{"key": key, "expires": expires, "entry": entry} for key, expires, entry in rows]
             connection.execute(_entries.insert(), values)
         if what:
-            connection.execute(_changes.insert(), [_written(each) for each in what])
+            connection.execute(_changes.insert(), [_members(each) for each in what])
             connection.execute(_last.update().values(number=what[-1].number))
 
     def last(self, connection: sa.Connection | None = None) -> int:
@@ -215,7 +215,7 @@ def _renewed(entry: Entry, expires: float | None) -> Entry:
     return entry if entry.expires == expires else replace(entry, expires=expires)
 
 
-def _written(change: Change) -> dict[str, Any]:
+def _members(change: Change) -> dict[str, Any]:
     audience = [[owner, list(readers)] for owner, readers in sorted(change.audience)]
     return {name: getattr(change, name) for name in change.__slots__} | {"audience": audience}
 

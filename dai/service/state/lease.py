@@ -47,7 +47,7 @@ class Lease:
                 break
             time.sleep(LOOK_SECONDS)
             lease = self._holder()
-        if not self._taken(lease):
+        if not self._try(lease):
             raise self._taken_by(self._holder())
 
     def _holder(self) -> sa.Row[Any] | None:
@@ -63,7 +63,7 @@ class Lease:
             hint="Stop that service, start this one in another directory, or set another name or state in [service].",
         )
 
-    def _taken(self, lease: sa.Row[Any] | None) -> bool:
+    def _try(self, lease: sa.Row[Any] | None) -> bool:
         """Tries to take the name in place of ``lease``. False if another process was faster."""
         token, began = secrets.token_hex(16), time.monotonic()
         machine, started = _process(os.getpid())

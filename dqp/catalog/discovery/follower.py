@@ -87,7 +87,7 @@ class Follower:
             away = False
             for key in self._leases.ended(time.monotonic()):
                 try:
-                    holds = not away and self._asked(self._prompt, key)
+                    holds = not away and self._lease_holds(self._prompt, key)
                 except UnreachableError:
                     holds, away = False, True
                 except DaiError:
@@ -96,7 +96,7 @@ class Follower:
                     self._leases.drop(key)
             self._tell()
 
-    def _asked(self, client: RegistryClient, key: str) -> bool:
+    def _lease_holds(self, client: RegistryClient, key: str) -> bool:
         """Asks the registry whether the lease of the service holds, and until when."""
         sent = time.monotonic()
         try:
@@ -217,7 +217,7 @@ class Follower:
         services = {each.service for each in fitting}
         with self._lock:
             known = set() if anew else {each for each in services if self._leases.known(each)}
-        holding = known | {each for each in services - known if self._asked(self._client, each)}
+        holding = known | {each for each in services - known if self._lease_holds(self._client, each)}
         with self._lock:
             self._all = tuple(sorted(fitting))
             self._leases.keep(holding)

@@ -132,7 +132,7 @@ class ServiceSource(Source):
     def statistics(self, table: str) -> Statistics:
         content = read_json(self._get(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
         with _understood():
-            columns = {name: _known(ColumnStatistics, each) for name, each in content["columns"].items()}
+            columns = {name: _from_json(ColumnStatistics, each) for name, each in content["columns"].items()}
             return Statistics(rows=content["rows"], size_bytes=content["size_bytes"], columns=columns)
 
     def query(
@@ -145,11 +145,11 @@ class ServiceSource(Source):
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         if (above := cancellation.span) is None:
-            return self._asked(sql, parameters, cancellation, batch_rows, tables)
+            return self._request(sql, parameters, cancellation, batch_rows, tables)
         span = above.child("fetch", {"dqp.source": self.alias}, "client")
-        return streamed(span, lambda: self._asked(sql, parameters, cancellation.under(span), batch_rows, tables))
+        return streamed(span, lambda: self._request(sql, parameters, cancellation.under(span), batch_rows, tables))
 
-    def _asked(
+    def _request(
         self,
         sql: str,
         parameters: Sequence[Any],
@@ -218,7 +218,7 @@ def _table(document: Mapping[str, Any]) -> TableInfo:
     ]
     return TableInfo(
         name=document["name"],
-        columns=tuple(_known(Column, each) for each in document["columns"]),
+        columns=tuple(_from_json(Column, each) for each in document["columns"]),
         schema=document.get("schema"),
         kind=document["kind"],
         primary_key=tuple(document["primary_key"]),
@@ -229,6 +229,6 @@ def _table(document: Mapping[str, Any]) -> TableInfo:
     )
 
 
-def _known(kind: Any, document: Mapping[str, Any]) -> Any:
+def _from_json(kind: Any, document: Mapping[str, Any]) -> Any:
     """A dataclass from JSON. Ignores members that a later version has added."""
     return kind(**{name: document[name] for name in kind.__slots__ if name in document})

@@ -109,16 +109,16 @@ class _Looked:
     def __init__(self, dialect: str, info: TableInfo, ask: Ask) -> None:
         self._dialect, self._info, self._ask = dialect, info, ask
 
-    def _written(self, node: exp.Expression) -> str:
+    def _render(self, node: exp.Expression) -> str:
         return node.sql(dialect=NAMES[self._dialect], identify=True)
 
     def at(self, known: Statistics) -> Statistics:
-        key = key_of(self._info, self._written, self._ask, unique=self._dialect in PARTIAL)
+        key = key_of(self._info, self._render, self._ask, unique=self._dialect in PARTIAL)
         if key is None and self._dialect == "sqlite":
-            key = with_ends(ROWID, self._info, self._written, self._ask, whole=True)
+            key = with_ends(ROWID, self._info, self._render, self._ask, whole=True)
         said, rows = None, known.rows if known.rows is not None else self._info.rows
         if key is not None:
-            counted = count(key, self._info, self._written, self._ask)
+            counted = count(key, self._info, self._render, self._ask)
             if rows is None:
                 rows = round(max(counted.rows, counted.seen))
             elif counted.contradicts(rows, FACTOR):
@@ -148,11 +148,11 @@ class _Looked:
         items = [_item(each).as_(f"c{number}") for number, each in enumerate(columns)]
         table = table_of(self._info)
         if key is None or key.span < BLOCKS:
-            sample = self._ask(self._written(exp.select(*items).from_(table).limit(BLOCKS * BLOCK_ROWS)))
+            sample = self._ask(self._render(exp.select(*items).from_(table).limit(BLOCKS * BLOCK_ROWS)))
             blocks = pa.array([each // BLOCK_ROWS for each in range(sample.num_rows)], pa.int64())
         else:
             select = exp.select(*items).from_(table)
-            sample = self._ask(_in_blocks(self._written(select), self._written(key.column), key))
+            sample = self._ask(_in_blocks(self._render(select), self._render(key.column), key))
             blocks = sample.column("b")
             sample = sample.drop_columns(["b"])
         if not sample.num_rows:

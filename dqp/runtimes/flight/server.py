@@ -293,7 +293,7 @@ class FlightPort:
         except BaseException:
             self._forget(get)
             raise
-        sent = self._sent(get, stream)
+        sent = self._batches(get, stream)
         next(sent)  # from here on closing it closes the stream, also when the consumer leaves before the first batch
         return flight.GeneratorStream(stream.schema, sent)
 
@@ -336,7 +336,7 @@ class FlightPort:
         if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
             raise _withdrawn()
 
-    def _sent(self, get: _Get, stream: Stream) -> Iterator[Any]:
+    def _batches(self, get: _Get, stream: Stream) -> Iterator[Any]:
         batches = rows = 0
         try:
             with stream:

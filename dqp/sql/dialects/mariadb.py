@@ -178,12 +178,12 @@ class MariaDB(Dialect):
             right = self._opened(node.right)
         finally:
             self._searching = before
-        return self._kept(node, left, right)
+        return self._filtered_side(node, left, right)
 
-    def _kept(self, node: Join, left: Select, right: Select) -> Select:
+    def _filtered_side(self, node: Join, left: Select, right: Select) -> Select:
         outer = used(node.condition) & frozenset(node.left.columns) if node.condition is not None else frozenset()
         if not self._cached(outer):
-            return super()._kept(node, left, right)
+            return super()._filtered_side(node, left, right)
         # A subquery that depends on nothing is right.
         one, other, rest = self._key(node)
         value = self.value(one, {**self.outer, **left.columns})

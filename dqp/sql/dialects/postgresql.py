@@ -39,7 +39,7 @@ _INFINITY = "CASE WHEN CAST({1} AS text) = '-0' THEN '-Infinity'::float8 ELSE 'I
 _YEAR = "CAST(EXTRACT(YEAR FROM {a}) + CASE WHEN {a} < '0001-01-01' THEN 1 ELSE 0 END AS bigint)"
 
 
-def _shown(rest: str) -> str:
+def _day_text(rest: str) -> str:
     """The text of a day and of the rest of a moment, whatever DateStyle is; what is infinite has one too."""
     day = "TO_CHAR({a}, 'YYYY-MM-DD') || CASE WHEN {a} < '0001-01-01' THEN ' (BC)' ELSE '' END"
     return f"CASE WHEN ISFINITE({{a}}) THEN {day}{rest} ELSE CAST({{a}} AS text) END"
@@ -134,8 +134,8 @@ class PostgreSQL(Dialect):
             "as double": {_EXACT: "CAST({a} AS double precision)"},
             "as timestamp": {"date": "CAST({a} AS timestamp)"},
             "as varchar": {
-                "date": _shown(""),
-                "timestamp": _shown(" || RTRIM(RTRIM(TO_CHAR({a}, ' HH24:MI:SS.US'), '0'), '.')"),
+                "date": _day_text(""),
+                "timestamp": _day_text(" || RTRIM(RTRIM(TO_CHAR({a}, ' HH24:MI:SS.US'), '0'), '.')"),
                 "time": "CAST({a} AS text)",
             },
             "sum": {

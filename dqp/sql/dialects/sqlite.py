@@ -239,7 +239,7 @@ class SQLite(Dialect):
                 ranges.setdefault(each.this.name, []).append(each)
         for identifier in ranges.keys() & self._indexed.keys():
             column, compared = self._indexed[identifier], ranges[identifier]
-            if column is None or (_kept(column, compared) or 0.0) > _MOST_IN_RANGE:
+            if column is None or (_selectivity(column, compared) or 0.0) > _MOST_IN_RANGE:
                 yield from compared
 
     def _comparing(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
@@ -369,7 +369,7 @@ def _computed(expression: exp.Expression) -> set[str]:
     return {name for name, times in found.items() if times}
 
 
-def _kept(column: Column, compared: Sequence[exp.Expression]) -> float | None:
+def _selectivity(column: Column, compared: Sequence[exp.Expression]) -> float | None:
     """The part of a column's values that comparisons with whole numbers keep; None where nobody knows."""
     if not isinstance(column.low, int) or not isinstance(column.high, int):
         return None

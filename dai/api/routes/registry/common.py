@@ -162,7 +162,7 @@ def _texts(said: str | list[Phrase]) -> tuple[Text, ...]:
     return tuple((each.text, each.language) for each in said)
 
 
-def _said(texts: tuple[Text, ...]) -> str | list[dict[str, str]]:
+def _text_members(texts: tuple[Text, ...]) -> str | list[dict[str, str]]:
     if not texts:
         return ""
     if len(texts) == 1 and not texts[0][1]:
@@ -177,8 +177,8 @@ def shown(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind,
         "parent": entry.parent,
         "owner": entry.owner,
-        "name": _said(entry.names),
-        "description": _said(entry.descriptions),
+        "name": _text_members(entry.names),
+        "description": _text_members(entry.descriptions),
         "categories": entry.categories,
         "identifiers": entry.identifiers,
         "properties": entry.properties,

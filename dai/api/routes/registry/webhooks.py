@@ -42,7 +42,7 @@ class Id(Asked):
     id: Text
 
 
-def _shown(webhook: Webhook) -> dict[str, Any]:
+def _document(webhook: Webhook) -> dict[str, Any]:
     members = dataclasses.asdict(webhook)
     return {name: members[name] for name in members if name not in ("secret", "groups", "administrator")}
 
@@ -62,7 +62,7 @@ async def _own(book: Book, id: str) -> Webhook:
 )
 async def get_webhooks(book: Reading) -> Response:
     webhooks = [each for each in await book.run(book.webhooks.all) if book.caller.sees(each.owner)]
-    return JSONAnswer({"webhooks": [_shown(each) for each in webhooks]})
+    return JSONAnswer({"webhooks": [_document(each) for each in webhooks]})
 
 
 @router.post(
@@ -86,7 +86,7 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
         before = await _own(book, asked.id)
         webhook = dataclasses.replace(before, **wanted, failures=0, problem="", stopped=False)
         await book.run(book.webhooks.put, webhook)
-        return JSONAnswer(_shown(webhook))
+        return JSONAnswer(_document(webhook))
     caller = book.caller
     own = [each for each in await book.run(book.webhooks.all) if each.owner == caller.name]
     if len(own) >= MOST_OF_OWNER:
@@ -101,7 +101,7 @@ async def post_webhook(book: Writing, body: TheBody) -> Response:
         **wanted,
     )
     await book.run(book.webhooks.put, webhook)
-    return JSONAnswer({**_shown(webhook), "secret": webhook.secret})
+    return JSONAnswer({**_document(webhook), "secret": webhook.secret})
 
 
 @router.delete(

@@ -129,7 +129,7 @@ async def undefine(here: Writing, asked: Annotated[Undefined, Query()]) -> Respo
     return JSONAnswer({"done": 1, "refused": []})
 
 
-def _shown(each: Value) -> dict[str, Any]:
+def _document(each: Value) -> dict[str, Any]:
     return {"key": each.key, "of": _WORDS[each.kind], "name": each.name, "type": each.type, "value": shown(each)}
 
 
@@ -140,7 +140,7 @@ def _shown(each: Value) -> dict[str, Any]:
 )
 async def get_values(here: Reading, asked: Annotated[Key, Query()]) -> Response:
     there = await here.run(here.replicas.catalog.values, KINDS[asked.of], asked.key, asked.name or "")
-    return JSONAnswer({"values": [*map(_shown, there)]})
+    return JSONAnswer({"values": [*map(_document, there)]})
 
 
 @router.get(
@@ -161,7 +161,7 @@ async def search(here: Reading, asked: Annotated[Search, Query()]) -> Response:
         values = [refusing(value_of, attribute.type, each) for each in texts]
     there = await here.run(catalog.search, kind, asked.name, asked.operator, values, asked.offset, asked.limit)
     following = asked.offset + len(there) if len(there) == asked.limit else None
-    return JSONAnswer({"values": [*map(_shown, there)], "next": following})
+    return JSONAnswer({"values": [*map(_document, there)], "next": following})
 
 
 def _valued(each: Attributed, typed: bool) -> Value:

@@ -204,7 +204,7 @@ class FileWritingActivity(Activity):
     ) -> int:
         limits = context.config.limits
         most = limits.transform_bytes
-        written = _written(change, context)
+        written = _content(change, context)
         with files.replacing(self.file, new=new) as (file, writer):
             if not locate.per_line and locate.regexp is None:
                 size = os.fstat(file).st_size if file is not None else 0
@@ -249,7 +249,7 @@ def _replaced(span: tuple[int, int], name: str) -> tuple[int, int]:
     return {"insert": (start, start), "append": (end, end)}.get(name, (start, end))
 
 
-def _written(change: Change | Deletion, context: Context) -> Iterator[bytes]:
+def _content(change: Change | Deletion, context: Context) -> Iterator[bytes]:
     if isinstance(change, Deletion):
         return iter(())
     if change.source is None:

@@ -74,7 +74,7 @@ class Listing(Element):
     """All of them."""
 
 
-def _written(context: Context, change: Callable[[Transaction], object], answer: str) -> Iterator[Block]:
+def _commit(context: Context, change: Callable[[Transaction], object], answer: str) -> Iterator[Block]:
     """``answer``, the change being committed when it is pulled."""
     with store_of(context).transaction(context.cancellation, write=True) as transaction:
         change(transaction)
@@ -126,7 +126,7 @@ class XmlCollectionManagement(Activity):
             act(self.collection, operation.name)
 
         done = "createdCollection" if name == "createCollection" else "removedCollection"
-        return ByteStream(MEDIA_TYPE, _written(context, change, f"<{done} name={quoteattr(operation.name)}/>"))
+        return ByteStream(MEDIA_TYPE, _commit(context, change, f"<{done} name={quoteattr(operation.name)}/>"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class XmlResourceManagement(Activity):
                 transaction.remove(transaction.collection(self.collection, lock=True), operation.name)
 
             answer = f"<removedResource name={quoteattr(operation.name)}/>"
-            return ByteStream(MEDIA_TYPE, _written(context, change, answer))
+            return ByteStream(MEDIA_TYPE, _commit(context, change, answer))
         return ByteStream(MEDIA_TYPE, self._stored(context, store_of(context)))
 
     def _stored(self, context: Context, store: Store) -> Iterator[Block]:

@@ -120,7 +120,7 @@ def _about(mirror: Mirror, access: Access, queries: Sequence[_Query]) -> set[str
     return set.intersection(*matches) if matches else set()
 
 
-def _asked(said: Said) -> list[_Query]:
+def _query_bag(said: Said) -> list[_Query]:
     queries = _queries(said.get("metadataQueryBag", {}))
     if not queries:
         raise Refused("E_fatalError", "A metadataQueryBag needs a metadataQuery.")
@@ -128,7 +128,7 @@ def _asked(said: Said) -> list[_Query]:
 
 
 async def entities(access: Access, said: Said) -> Said:
-    queries = _asked(said)
+    queries = _query_bag(said)
     entries = await access.read(lambda mirror: mirror.shown(_about(mirror, access, queries), access.caller))
     return {"entityReference": [reference_to(each) for each in entries]}
 
@@ -169,7 +169,7 @@ async def interfaces_by_operation(access: Access, said: Said) -> Said:
 
 async def _interfaces(access: Access, said: Said, kind: str) -> Said:
     """An interface is found by what is said of its operations, or its parts, whichever of them."""
-    queries = _asked(said)
+    queries = _query_bag(said)
 
     def find(mirror: Mirror) -> list[Entry]:
         above = [

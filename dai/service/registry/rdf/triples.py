@@ -62,7 +62,7 @@ def statement(entry: Entry, audience: Audience) -> Quad | None:
         return None
     ox = oxigraph()
     subject, predicate = ox.NamedNode(entry.parent), ox.NamedNode(entry.metadata.type)
-    return ox.Quad(subject, predicate, _said(entry), graph_of(audience))  # type: ignore[no-any-return]
+    return ox.Quad(subject, predicate, _object(entry), graph_of(audience))  # type: ignore[no-any-return]
 
 
 def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
@@ -78,7 +78,7 @@ def _triples(entry: Entry) -> Iterator[tuple[str, str, Any]]:
         assert entry.parent is not None
         yield key, f"{VOCABULARY}about", node(entry.parent)
         yield key, f"{VOCABULARY}type", node(entry.metadata.type)
-        yield key, f"{_RDF}value", _said(entry)
+        yield key, f"{_RDF}value", _object(entry)
     elif entry.parent is not None:
         yield key, f"{_DCTERMS}isPartOf", node(entry.parent)
     for texts, predicate in ((entry.names, _LABEL), (entry.descriptions, f"{_DCTERMS}description")):
@@ -113,7 +113,7 @@ def _value(value: Any) -> Any:
     return ox.NamedNode(value["uri"]) if isinstance(value, dict) else ox.Literal(value)
 
 
-def _said(entry: Entry) -> Any:
+def _object(entry: Entry) -> Any:
     ox = oxigraph()
     assert entry.metadata is not None
     match entry.metadata.form:

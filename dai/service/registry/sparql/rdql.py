@@ -55,7 +55,7 @@ class _Query:
     def translated(self) -> str:
         self._declare()
         self._keyword("select")
-        variables = "*" if self._taken("*") else " ".join(self._variables())
+        variables = "*" if self._skip("*") else " ".join(self._variables())
         if self._word("from") or self._word("source"):
             self._listed(self._iri)
         self._keyword("where")
@@ -92,7 +92,7 @@ class _Query:
             self._space()
         return match
 
-    def _taken(self, sign: str) -> bool:
+    def _skip(self, sign: str) -> bool:
         if not self._text.startswith(sign, self._at):
             return False
         self._at += len(sign)
@@ -111,7 +111,7 @@ class _Query:
             self._fail(f"{word.upper()} is expected")
 
     def _sign(self, sign: str) -> None:
-        if not self._taken(sign):
+        if not self._skip(sign):
             self._fail(f"{sign!r} is expected")
 
     # clauses
@@ -144,10 +144,10 @@ class _Query:
                     self._fail("something is missing")
                 return items
             items.append(said)
-            self._taken(",")
+            self._skip(",")
 
     def _pattern(self) -> str | None:
-        if not self._taken("("):
+        if not self._skip("("):
             return None
         terms = []
         for place in ("subject", "property", "value"):
@@ -155,7 +155,7 @@ class _Query:
             if term is None or (term[0] not in "?<" and place != "value"):
                 self._fail(f"a {place} is expected")
             terms.append(term)
-            self._taken(",")
+            self._skip(",")
         self._sign(")")
         return " ".join(terms)
 
@@ -185,7 +185,7 @@ class _Query:
             text = _quoted(re.sub(r"\\(.)", lambda each: _ESCAPES.get(each[1], each[1]), said, flags=re.DOTALL))
             if (language := self._match(_LANGUAGE)) is not None:
                 return f"{text}@{language[1]}"
-            if self._taken("^^"):
+            if self._skip("^^"):
                 kind = self._iri()
                 if kind is None:
                     self._fail("a type is expected")
@@ -202,13 +202,13 @@ class _Query:
 
     def _either(self) -> tuple[str, str]:
         said = self._both()
-        while self._taken("||"):
+        while self._skip("||"):
             said = f"({said[0]} || {self._both()[0]})", TRUTH
         return said
 
     def _both(self) -> tuple[str, str]:
         said = self._compared()
-        while self._taken("&&"):
+        while self._skip("&&"):
             said = f"({said[0]} && {self._compared()[0]})", TRUTH
         return said
 
@@ -219,9 +219,9 @@ class _Query:
                 said = f"(str({said[0]}) = str({self._equal()[0]}))", TRUTH
             elif self._word("ne"):
                 said = f"(str({said[0]}) != str({self._equal()[0]}))", TRUTH
-            elif self._taken("=~"):
+            elif self._skip("=~"):
                 said = f"regex(str({said[0]}), {self._regex()})", TRUTH
-            elif self._taken("!~"):
+            elif self._skip("!~"):
                 said = f"(!regex(str({said[0]}), {self._regex()}))", TRUTH
             else:
                 return said
@@ -240,7 +240,7 @@ class _Query:
     def _equal(self) -> tuple[str, str]:
         left = self._related()
         for sign, written in (("==", "="), ("!=", "!=")):
-            if self._taken(sign):
+            if self._skip(sign):
                 right = self._related()
                 if NUMBER in (left[1], right[1]):
                     return f"({_number(left)} {written} {_number(right)})", TRUTH
@@ -250,7 +250,7 @@ class _Query:
     def _related(self) -> tuple[str, str]:
         left = self._sum()
         for sign in ("<=", ">=", "<", ">"):
-            if self._taken(sign):
+            if self._skip(sign):
                 return f"({_number(left)} {sign} {_number(self._sum())})", TRUTH
         return left
 
@@ -275,15 +275,15 @@ class _Query:
         if self._depth > MOST_NESTED:
             self._fail(f"expressions are nested deeper than {MOST_NESTED}")
         try:
-            if self._taken("("):
+            if self._skip("("):
                 said = self._either()
                 self._sign(")")
                 return said
-            if not self._text.startswith("!=", self._at) and self._taken("!"):
+            if not self._text.startswith("!=", self._at) and self._skip("!"):
                 return f"(!{self._single()[0]})", TRUTH
             if (match := self._match(_NUMBER)) is not None:
                 return match[0], NUMBER
-            if self._taken("-"):
+            if self._skip("-"):
                 return f"(-{_number(self._single())})", NUMBER
             term = self._term()
             if term is None:

@@ -39,7 +39,7 @@ class Assertion:
         }
 
 
-def _asked(said: dict[str, Any]) -> list[Assertion]:
+def _assertions(said: dict[str, Any]) -> list[Assertion]:
     assertions = []
     for each in said.get("publisherAssertion", []):
         relations = references([each.get("keyedReference", {})])
@@ -94,7 +94,7 @@ def _say(draft: Draft, access: Access, assertion: Assertion) -> None:
 
 async def add(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     access.may("write", "change")
-    said = _asked(asked)
+    said = _assertions(asked)
 
     def change(draft: Draft) -> None:
         for each in said:
@@ -106,7 +106,7 @@ async def add(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any
 
 async def delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     access.may("write", "change")
-    said = _asked(asked)
+    said = _assertions(asked)
 
     def change(draft: Draft) -> None:
         for each in said:
@@ -123,7 +123,7 @@ async def delete(access: Access, name: str, asked: dict[str, Any]) -> dict[str, 
 async def replace_all(access: Access, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Replaces all of the caller's assertions by these."""
     access.may("write", "change")
-    said = _asked(asked)
+    said = _assertions(asked)
     businesses = await access.read(lambda mirror: _own_businesses(mirror, access))
 
     def change(draft: Draft) -> None:

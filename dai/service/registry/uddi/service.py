@@ -119,7 +119,7 @@ async def _save(access: Access, name: str, asked: dict[str, Any]) -> dict[str, A
                 if each.key not in new_keys and draft.get(each.key) is None:
                     raise NotFoundError(f"There is no key {structures.key_of(each.key)!r}.")
             whole = draft.get(tree[0].key) is not None and kind in ("business", "service")
-            publications = [Publication(_kept(draft, each)) for each in tree]
+            publications = [Publication(_with_members_unknown_to_uddi(draft, each)) for each in tree]
             operations.publish(draft, access.caller, publications, access.registry.settings, whole=whole)
         return [tree[0].key for tree in trees]
 
@@ -133,7 +133,7 @@ async def _save(access: Access, name: str, asked: dict[str, Any]) -> dict[str, A
     )
 
 
-def _kept(draft: Draft, entry: Entry) -> Entry:
+def _with_members_unknown_to_uddi(draft: Draft, entry: Entry) -> Entry:
     """With what UDDI does not know."""
     before = draft.get(entry.key)
     return entry if before is None else replace(entry, readers=before.readers, deprecates=before.deprecates)

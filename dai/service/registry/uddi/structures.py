@@ -93,9 +93,9 @@ def structure(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
     """As ``types.write`` takes it, with what stands below it and the caller sees."""
     said: dict[str, Any] = {KEYS[entry.kind]: key_of(entry.key, tmodel=entry.kind == "tmodel"), **entry.details}
     if entry.names:
-        said["name"] = _said(entry.names)[0] if entry.kind == "tmodel" else _said(entry.names)
+        said["name"] = _text_members(entry.names)[0] if entry.kind == "tmodel" else _text_members(entry.names)
     if entry.descriptions:
-        said["description"] = _said(entry.descriptions)
+        said["description"] = _text_members(entry.descriptions)
     for name, bag in (("categoryBag", entry.categories), ("identifierBag", entry.identifiers)):
         if bag and not (name == "identifierBag" and entry.kind == "service"):
             said[name] = {"keyedReference": [reference(each) for each in bag]}
@@ -132,19 +132,23 @@ def business_info(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any
 
 
 def texts_of(entry: Entry) -> dict[str, Any]:
-    said = {"name": _said(entry.names)}
-    return said | {"description": _said(entry.descriptions)} if entry.descriptions else said
+    said = {"name": _text_members(entry.names)}
+    return said | {"description": _text_members(entry.descriptions)} if entry.descriptions else said
 
 
 def service_info(entry: Entry) -> dict[str, Any]:
-    return {"serviceKey": key_of(entry.key), "businessKey": key_of(entry.parent or ""), "name": _said(entry.names)}
+    return {
+        "serviceKey": key_of(entry.key),
+        "businessKey": key_of(entry.parent or ""),
+        "name": _text_members(entry.names),
+    }
 
 
 def tmodel_info(entry: Entry) -> dict[str, Any]:
-    return {"tModelKey": key_of(entry.key, tmodel=True), "name": _said(entry.names)[0]}
+    return {"tModelKey": key_of(entry.key, tmodel=True), "name": _text_members(entry.names)[0]}
 
 
-def _said(texts: Iterable[Text]) -> list[dict[str, str]]:
+def _text_members(texts: Iterable[Text]) -> list[dict[str, str]]:
     return [{"text": text, "lang": language} for text, language in texts]
 
 
