@@ -35,7 +35,7 @@ class Database(Protocol):
     def system(self) -> str: ...
 
 
-def begun(span: Span, database: Database, sql: str) -> Span:
+def statement_span(span: Span, database: Database, sql: str) -> Span:
     """The span of a statement, below ``span``."""
     operation = keyword(sql[:_LOOKED_AT], database.syntax)
     attributes = {"db.system.name": database.system}
@@ -52,7 +52,7 @@ def statement(cancellation: Cancellation, database: Database, sql: str) -> Itera
     if (above := cancellation.span) is None:
         yield cancellation
         return
-    span = begun(above, database, sql)
+    span = statement_span(above, database, sql)
     with ending(span), _state(span):
         yield cancellation.under(span)
 
@@ -64,7 +64,7 @@ def traced(query: Query) -> Query:
     def run(self: Any, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, **more: Any) -> Stream:
         if (above := cancellation.span) is None:
             return query(self, sql, parameters, cancellation=cancellation, **more)
-        span = begun(above, self, sql)
+        span = statement_span(above, self, sql)
 
         def opened() -> Stream:
             with _state(span):

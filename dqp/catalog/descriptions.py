@@ -86,7 +86,7 @@ def command(sql: str) -> Command | None:
     return Command(word, "FROM".ljust(start) + sql[start:end], tuple(path_of(sql[start:end])))
 
 
-def placed(catalog: Catalog, command: Command) -> Command | None:
+def with_source(catalog: Catalog, command: Command) -> Command | None:
     """The path with its source, for a table that is named without one; None for any other path, or unless exactly one
     source has the table."""
     if len(command.path) != 1 or command.query.partition("FROM")[2].strip().strip('"') != command.path[0]:

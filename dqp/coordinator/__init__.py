@@ -170,7 +170,7 @@ class Coordinator:
         try:
             bound = self.plans.plan(command.query, parameters, cancellation=cancellation).bound
         except StatementError:
-            if (placed := descriptions.placed(self.catalog, command)) is None:
+            if (placed := descriptions.with_source(self.catalog, command)) is None:
                 raise
             return self._described(placed, parameters, cancellation, begun)
         shape = list(zip(bound.names, bound.types, strict=True))

@@ -167,7 +167,7 @@ class Attempt:
         except EvaluatorLostError as error:
             for evaluator, address in self._evaluators:
                 if address == error.extra.get("address"):
-                    raise gone(evaluator.name) from error
+                    raise evaluator_lost(evaluator.name) from error
             raise
 
     def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event, waits: bool) -> None:
@@ -335,7 +335,7 @@ class Attempt:
         return Received(((self._runtime.port.address, ticket),), columns)
 
 
-def gone(name: str) -> EvaluatorLostError:
+def evaluator_lost(name: str) -> EvaluatorLostError:
     """The evaluator of that name does not answer any more."""
     return EvaluatorLostError(
         f"The evaluator {name} went away.",

@@ -28,7 +28,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.tracing import arrived
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.attempt import Evaluator as Coordinated
-from dqp.runtimes.attempt import gone
+from dqp.runtimes.attempt import evaluator_lost
 from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.wire import Task, decoded, encoded
@@ -150,7 +150,7 @@ class RayEvaluator(Coordinated):
             return ray.get(reference, timeout=seconds)
         except _LOST as error:
             self._address = None
-            raise gone(self.name) from error
+            raise evaluator_lost(self.name) from error
 
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
@@ -168,7 +168,7 @@ class RayEvaluator(Coordinated):
                 cancellation.check()
                 answer = self._get(self.actor.report.remote(work), LIVENESS_TIMEOUT)
                 if answer is None:
-                    raise gone(self.name)
+                    raise evaluator_lost(self.name)
                 reports, over = answer
                 yield reports
                 if over:

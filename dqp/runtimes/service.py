@@ -29,7 +29,7 @@ from dai.errors import (
 from dai.formats import media_type
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.heartbeat import Heartbeat
-from dqp.runtimes.attempt import ANSWER, Evaluator, gone
+from dqp.runtimes.attempt import ANSWER, Evaluator, evaluator_lost
 from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.flight.server import is_loopback
 from dqp.runtimes.wire import Task, encoded
@@ -90,7 +90,7 @@ class ServiceEvaluator(Evaluator):
         except UnreachableError as error:
             if isinstance(error.__cause__, ssl.SSLError):
                 raise self._refused(error) from error
-            raise gone(self.name) from error
+            raise evaluator_lost(self.name) from error
         except (UnauthenticatedError, DeniedError) as error:
             raise self._refused(error) from error
         except NotFoundError as error:
@@ -134,7 +134,7 @@ class ServiceEvaluator(Evaluator):
                     while (batch := self._next(batches, own)) is not None:
                         yield [json.loads(each) for each in batch.column(0).to_pylist()]
         except (UnreachableError, TruncatedError) as error:
-            raise gone(self.name) from error
+            raise evaluator_lost(self.name) from error
         except (UnauthenticatedError, DeniedError) as error:
             raise self._refused(error) from error
         except BusyError as error:

@@ -78,13 +78,13 @@ class Changes:
         return True
 
 
-async def left(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         continue
 
 
 async def disconnected(receive: Receive, gone: asyncio.Event, changes: Changes) -> None:
-    await left(receive)
+    await wait_for_disconnect(receive)
     gone.set()
     changes.wake()

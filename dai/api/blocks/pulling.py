@@ -12,7 +12,7 @@ from fastapi import Request
 from pydantic import Field
 from starlette.responses import Response
 
-from dai.api.blocks.changes import Changes, left
+from dai.api.blocks.changes import Changes, wait_for_disconnect
 from dai.api.blocks.flowing import Flowing, Wanted
 from dai.api.blocks.framing import dictionary_coded_blocks, framed_blocks, wants_flow, wants_frames
 from dai.api.monitoring.access import Access
@@ -92,7 +92,7 @@ async def pulled_at_once(request: Request, session: Session, mailbox: Mailbox, s
     """The first blocks, for the request that sent the document. Its session ends where the client leaves before the
     answer begins, or nothing but a failure comes: nobody would know it."""
     pulling = asyncio.create_task(pulled(request, session, mailbox, 0, FIRST, said))
-    leaving = asyncio.create_task(left(request.receive))
+    leaving = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait((pulling, leaving), return_when=asyncio.FIRST_COMPLETED)
         if pulling.done():

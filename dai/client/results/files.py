@@ -31,7 +31,7 @@ def format_of_path(path: str | os.PathLike[str], form: str | None = None) -> tup
     return form, coding
 
 
-def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) -> int:
+def save_file(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) -> int:
     """The chunks in a file that appears under its name when all are there; the number of its bytes. Where that fails,
     what stood at ``path`` stays."""
     folder = Path(path).parent

@@ -18,8 +18,8 @@ def printed(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> list[str]:
     if not len(schema):
         return []
     right = [place for place, field in enumerate(schema) if _is_number(field.type)]
-    cells = [[shown(value) for value in row] for row in rows]
-    return list(lines([shown(name) for name in schema.names], cells, right=right))
+    cells = [[cell_text(value) for value in row] for row in rows]
+    return list(lines([cell_text(name) for name in schema.names], cells, right=right))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -35,7 +35,7 @@ def drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
         for field in list(schema)[:SHOWN_COLUMNS]
     )
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
+        "<tr>" + "".join(f"<td>{html.escape(cell_text(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
         for row in first_rows(batches, SHOWN_ROWS)
     )
     more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
@@ -54,7 +54,7 @@ def first_rows(batches: list[pa.RecordBatch], count: int) -> list[tuple[Any, ...
     return rows
 
 
-def shown(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value in a cell: short, on one line."""
     if value is None:
         return "NULL"

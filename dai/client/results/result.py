@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dai.client.http.body import Pieces, Reading
 from dai.client.progress import DONE, STOPPED, Asked, Meter
 from dai.client.results.choices import checked
-from dai.client.results.files import IDENTITY, format_of_path, written
+from dai.client.results.files import IDENTITY, format_of_path, save_file
 from dai.client.results.interrupted import QueryInterrupted, shortly_told
 from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows
@@ -170,7 +170,7 @@ class Result(Tabular):
             if self._form is not None:
                 raise
             coding = IDENTITY  # bytes of which nobody said what they are
-        return written(path, self._formed(form), coding)
+        return save_file(path, self._formed(form), coding)
 
     def _formed(self, form: str | None) -> Iterator[Any]:
         """The bytes in ``form``; as they come where that is theirs and nobody has begun to read tuples."""

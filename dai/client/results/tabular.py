@@ -65,12 +65,12 @@ class Tabular(Elsewhere, ABC):
         """Write a file in the form that its suffix says (``.csv``, ``.parquet``, ``.arrow``, ``.json``, ``.xml``, each
         with ``.gz`` or ``.zst`` behind it, too), or in ``form``; without either, Arrow. Gives the number of its bytes.
         The file appears under its name when it is whole."""
-        from dai.client.results.files import format_of_path, written
+        from dai.client.results.files import format_of_path, save_file
         from dai.formats import format_named
 
         form, coding = format_of_path(path, form)
         with self.stream() as stream:
-            return written(path, (block.data for block in format_named(form or "arrow").encode(stream)), coding)
+            return save_file(path, (block.data for block in format_named(form or "arrow").encode(stream)), coding)
 
     def rows(self) -> list[Row]:
         """All rows as Python values, with ``decimal.Decimal``; asked for again, the same ones."""

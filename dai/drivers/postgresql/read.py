@@ -302,13 +302,13 @@ def small(
                     interrupt()
             release(clean and not cancellation.cancelled)
 
-    return begun(description.schema, batches())
+    return with_first_batch(description.schema, batches())
 
 
 _ACTIVE = psycopg.pq.TransactionStatus.ACTIVE
 
 
-def begun(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Stream:
+def with_first_batch(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Stream:
     """A stream whose first batch is there already, and whose end is noticed when there is only that one."""
     first = next(batches, None)
 

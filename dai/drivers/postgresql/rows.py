@@ -30,7 +30,15 @@ from dai.drivers.connections.rows import ROW_BYTES, too_long
 from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
 from dai.drivers.postgresql.bulk import settings
 from dai.drivers.postgresql.errors import from_result, unavailable
-from dai.drivers.postgresql.read import CANCEL_SECONDS, Description, Descriptions, Projection, Query, Stale, begun
+from dai.drivers.postgresql.read import (
+    CANCEL_SECONDS,
+    Description,
+    Descriptions,
+    Projection,
+    Query,
+    Stale,
+    with_first_batch,
+)
 from dai.drivers.postgresql.types import DAY, TEXT, Shape, finished, not_carried, out_of_range
 from dai.drivers.postgresql.wire import ROLLBACK, UNLOCK, Connection, Parameters, one_round_trip, tidy
 from dai.errors import DataError
@@ -143,7 +151,7 @@ def copied(
                     tidy(connection, [ROLLBACK, UNLOCK])
             release(clean)
 
-    return begun(description.schema, batches())
+    return with_first_batch(description.schema, batches())
 
 
 class _Failure:

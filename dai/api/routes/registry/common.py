@@ -170,7 +170,7 @@ def _text_members(texts: tuple[Text, ...]) -> str | list[dict[str, str]]:
     return [{"text": text, "language": language} for text, language in texts]
 
 
-def shown(entry: Entry) -> dict[str, Any]:
+def entry_members(entry: Entry) -> dict[str, Any]:
     """As callers read it; what is empty is left out."""
     members = {
         "key": entry.key,

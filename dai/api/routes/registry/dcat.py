@@ -17,7 +17,7 @@ from dai.api.responses import answer
 from dai.api.routes.registry.common import Offset, Page, Reading
 from dai.errors import DeniedError, NotAcceptableError, NotFoundError, ParameterError
 from dai.service.registry.mirror import Mirror
-from dai.service.registry.rdf.dcat import FORMATS, Triple, catalog, written
+from dai.service.registry.rdf.dcat import FORMATS, Triple, catalog, to_rdf
 
 router = APIRouter(route_class=Route, prefix="/registry", tags=["registry"])
 
@@ -47,4 +47,4 @@ async def get_dcat(request: Request, book: Reading, accept: Accept, asked: Annot
         shown = services[asked.offset : asked.offset + asked.limit]
         return list(catalog(mirror, book.caller, shown, address, title))
 
-    return answer(await book.run(written, await book.read(listed), media_type), media_type)
+    return answer(await book.run(to_rdf, await book.read(listed), media_type), media_type)

@@ -28,7 +28,7 @@ from dai.api.routes.registry.common import (
     Said,
     Seconds,
     Writing,
-    shown,
+    entry_members,
 )
 from dai.errors import (
     ConflictError,
@@ -143,7 +143,7 @@ async def get_entries(book: Reading, asked: Annotated[Listed, Query()]) -> Respo
         if asked.name is not None:
             keys = keys & set(mirror.named(str(asked.kind), asked.name))
         entries = mirror.shown(keys, book.caller, deprecated=asked.deprecated)
-        return [shown(each) for each in entries[asked.offset : asked.offset + asked.limit]]
+        return [entry_members(each) for each in entries[asked.offset : asked.offset + asked.limit]]
 
     return _page(await book.read(listed), asked.offset, asked.limit)
 
@@ -162,12 +162,12 @@ async def get_entry(book: Reading, asked: Annotated[Shown, Query()]) -> Response
         entry = mirror.seen(asked.key, book.caller)
         if entry is None:
             raise operations.missing(asked.key)
-        answer = {**shown(entry), "time": book.registry.now()}
+        answer = {**entry_members(entry), "time": book.registry.now()}
         return {**answer, "below": below(mirror, entry.key)} if asked.below else answer
 
     def below(mirror: Mirror, key: str) -> list[dict[str, object]]:
         seen = mirror.shown((each.key for each in mirror.below(key)), book.caller, deprecated=True)
-        return [{**shown(each), "below": below(mirror, each.key)} for each in seen]
+        return [{**entry_members(each), "below": below(mirror, each.key)} for each in seen]
 
     return JSONAnswer(await book.read(read))
 
@@ -184,7 +184,7 @@ async def post_entries(book: Writing, body: TheBody) -> Response:
     published = await book.change(
         lambda draft: operations.publish(draft, book.caller, publications, settings, whole=asked.whole)
     )
-    return await book.run(lambda: JSONAnswer({"entries": [shown(each) for each in published]}))
+    return await book.run(lambda: JSONAnswer({"entries": [entry_members(each) for each in published]}))
 
 
 def _publications(body: bytes, most: int) -> tuple[Several, list[operations.Publication]]:
@@ -227,7 +227,9 @@ async def delete_entry(book: Writing, asked: Annotated[Key, Query()]) -> Respons
 )
 async def deprecate_entry(book: Writing, body: TheBody) -> Response:
     asked = members(Key, await body.read())
-    return JSONAnswer(shown(await book.change(lambda draft: operations.deprecate(draft, book.caller, asked.key))))
+    return JSONAnswer(
+        entry_members(await book.change(lambda draft: operations.deprecate(draft, book.caller, asked.key)))
+    )
 
 
 @router.post(
@@ -253,7 +255,7 @@ async def post_readers(book: Writing, body: TheBody) -> Response:
     asked = members(Readers, await body.read())
     readers = tuple(asked.readers)
     return JSONAnswer(
-        shown(await book.change(lambda draft: operations.restrict(draft, book.caller, asked.key, readers)))
+        entry_members(await book.change(lambda draft: operations.restrict(draft, book.caller, asked.key, readers)))
     )
 
 
@@ -286,7 +288,7 @@ async def get_metadata(book: Reading, asked: Annotated[Asking, Query()]) -> Resp
         else:
             keys = {each.key for each in mirror.below(asked.about)} & mirror.having(*wanted)
         entries = mirror.shown(keys, book.caller)
-        return [shown(each) for each in entries[asked.offset : asked.offset + asked.limit]]
+        return [entry_members(each) for each in entries[asked.offset : asked.offset + asked.limit]]
 
     return _page(await book.read(listed), asked.offset, asked.limit)
 
@@ -305,7 +307,7 @@ async def post_metadata(book: Writing, body: TheBody) -> Response:
     (published,) = await book.change(
         lambda draft: operations.publish(draft, book.caller, publications, book.registry.settings)
     )
-    return JSONAnswer(shown(published))
+    return JSONAnswer(entry_members(published))
 
 
 @router.get(
@@ -320,5 +322,7 @@ async def find_entries(book: Reading, asked: Annotated[Sought, Query()]) -> Resp
     hits = await book.read(
         lambda mirror: find(mirror, book.caller, asked.text or "", asked.kind, asked.limit, meanings)
     )
-    entries = [{"score": round(each.score, 3), "reasons": list(each.reasons), **shown(each.entry)} for each in hits]
+    entries = [
+        {"score": round(each.score, 3), "reasons": list(each.reasons), **entry_members(each.entry)} for each in hits
+    ]
     return JSONAnswer({"found": entries})

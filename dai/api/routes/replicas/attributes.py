@@ -23,10 +23,10 @@ from dai.api.routes.replicas.location import (
     Page,
     Reading,
     Writing,
+    attribute_value,
     checked,
     json_body,
     refusing,
-    shown,
 )
 from dai.errors import ConflictError, DeniedError, NotFoundError, ParameterError
 from dai.replicas.catalog import operations
@@ -130,7 +130,13 @@ async def undefine(here: Writing, asked: Annotated[Undefined, Query()]) -> Respo
 
 
 def _document(each: Value) -> dict[str, Any]:
-    return {"key": each.key, "of": _WORDS[each.kind], "name": each.name, "type": each.type, "value": shown(each)}
+    return {
+        "key": each.key,
+        "of": _WORDS[each.kind],
+        "name": each.name,
+        "type": each.type,
+        "value": attribute_value(each),
+    }
 
 
 @router.get(

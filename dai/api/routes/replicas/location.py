@@ -85,7 +85,7 @@ def refusing(work: Callable[..., T], *arguments: Any) -> T:
         raise error.error() from error
 
 
-def shown(each: Value) -> str | int | float | None:
+def attribute_value(each: Value) -> str | int | float | None:
     """The value of an attribute as callers read it."""
     return TYPES["date"].write(each.value) if each.type == "date" and each.value is not None else each.value
 

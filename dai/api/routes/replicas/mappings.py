@@ -29,9 +29,9 @@ from dai.api.routes.replicas.location import (
     Page,
     Reading,
     Writing,
+    attribute_value,
     checked,
     json_body,
-    shown,
 )
 from dai.errors import DataError, DeniedError, NotFoundError, ParameterError
 from dai.replicas.catalog import operations
@@ -183,7 +183,7 @@ async def query_mappings(here: Reading, body: TheBody) -> Response:
         for of, names in ((kind, list(there)), (1 - kind, partners)):
             for each in await here.run(catalog.values_of, of, names):
                 said = valued[list(KINDS)[of]].setdefault(each.key, {})
-                said[each.name] = {"type": each.type, "value": shown(each)}
+                said[each.name] = {"type": each.type, "value": attribute_value(each)}
     return JSONAnswer(answer)
 
 

@@ -68,10 +68,10 @@ def _parsed(text: str, columns: list[str], aggregates: bool) -> exp.Expr:
 
 def column(name: str, columns: list[str]) -> str:
     """The column of that name, in SQL."""
-    return str(exp.to_identifier(known(name, columns), quoted=True).sql("duckdb"))
+    return str(exp.to_identifier(column_named(name, columns), quoted=True).sql("duckdb"))
 
 
-def known(name: str, columns: list[str]) -> str:
+def column_named(name: str, columns: list[str]) -> str:
     """The column of that name: written so, or, if there is only one, with letters of another case."""
     if columns.count(name) == 1:
         return name
@@ -90,7 +90,7 @@ def _check(node: exp.Expr, columns: list[str], aggregates: bool) -> None:
     if isinstance(node, exp.Column):
         if node.table or isinstance(node.this, exp.Star):
             raise ParameterError(f"{_cut(node.sql('duckdb'))}: write the column without a table.")
-        node.set("this", exp.to_identifier(known(node.name, columns), quoted=True))
+        node.set("this", exp.to_identifier(column_named(node.name, columns), quoted=True))
     elif node.key not in _ALLOWED and not (aggregates and node.key in _AGGREGATES):
         what = f"{node.name}()" if isinstance(node, exp.Anonymous) else _cut(node.sql("duckdb"))
         only = "" if aggregates or node.key not in _AGGREGATES else " An aggregate belongs in TupleGroupBy."

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dai.drivers.duckdb.over import over
 from dai.errors import DataError, ParameterError
-from dai.perform.activities.tuples.expressions import column, expressions, known
+from dai.perform.activities.tuples.expressions import column, column_named, expressions
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.streams.fanout import FanOut
 from dai.streams.stream import ByteStream, Stream
@@ -39,7 +39,7 @@ class TupleProjection(Activity):
 
     def run(self, context: Context) -> Stream:
         source = context.tuples(self.data)
-        places = [source.schema.names.index(known(name, source.schema.names)) for name in self.columns]
+        places = [source.schema.names.index(column_named(name, source.schema.names)) for name in self.columns]
         schema = pa.schema([source.schema.field(place) for place in places])
         return source.map(lambda batch: batch.select(places), schema)
 
@@ -275,7 +275,7 @@ class TupleGroupBy(Activity):
     def run(self, context: Context) -> Stream:
         source = context.tuples(self.data)
         names = _distinct(source)
-        keys = [known(name, names) for name in self.columns]
+        keys = [column_named(name, names) for name in self.columns]
         _check_distinct([*keys, *(each.name for each in self.aggregates)])
         items = [_quoted(key) for key in keys]
         written = expressions((each.sql for each in self.aggregates), names, aggregates=True)

@@ -94,7 +94,7 @@ def _address(entry: Entry) -> str | None:
     return uri if isinstance(uri, str) and is_iri(uri) else None
 
 
-def written(triples: Iterable[Triple], media_type: str) -> bytes:
+def to_rdf(triples: Iterable[Triple], media_type: str) -> bytes:
     """Duplicates are written once."""
     ox = oxigraph()
     statements = dict.fromkeys(ox.Triple(ox.NamedNode(each[0]), ox.NamedNode(each[1]), each[2]) for each in triples)
