@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import os
 import threading
 import time
 from collections import Counter
@@ -52,6 +51,7 @@ from dai.service.results import Results
 from dai.service.sessions import Sessions
 from dai.service.state.store import Store
 from dai.streams.cancellation import SETTLE_SECONDS
+from dai.streams.machine import cores
 from dai.streams.tally import Tally
 
 log = logging.getLogger("dai.api")
@@ -143,7 +143,7 @@ class Service:
         self.admission = SharedAdmission(*places, member.table, member.peers) if member else Admission(*places)
         # What is asked of a role may in turn ask this service for statements: it must not wait for itself.
         self.role_admission = Admission(*places)
-        self.turns, self.small = Turns(max(2, os.cpu_count() or 2)), Small()
+        self.turns, self.small = Turns(max(2, cores())), Small()
         # a request that is being closed may hold a second thread
         self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
         self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")

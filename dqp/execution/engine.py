@@ -34,6 +34,7 @@ from dai.drivers.connections.rows import field
 from dai.drivers.duckdb.inputs import StreamInput, beyond_arrow, typed
 from dai.drivers.duckdb.types import arrow_type, kind_of, projected
 from dai.errors import ClosedError, DataError, InternalError, LimitError, NotAQueryError, StatementError
+from dai.streams.machine import cores
 from dai.streams.stream import Stream
 from dqp.execution.execution import Execution, Measure
 from dqp.execution.leaves import CARRIED, TYPE
@@ -76,7 +77,7 @@ class Engine:
         )
         if memory_bytes:
             self._settings["memory_limit"] = f"{memory_bytes}B"
-            threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
+            threads = threads or max(1, min(cores(), memory_bytes // _THREAD_BYTES))
         elif choosing:
             self._settings["memory_limit"] = "40%"
         if threads:

@@ -8,7 +8,6 @@ next attempt, after everything of the attempt before has ended.
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ import pyarrow as pa
 from dai.drivers import Part
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.streams.cancellation import Cancellation
+from dai.streams.machine import cores
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.operators import Exchange, Remote
@@ -50,7 +50,7 @@ class ExecutionOptions:
     buffer_bytes: int = 64 << 20
     inline_bytes: int = 16 << 20
     split_rows: float = SPLIT_ROWS
-    splits: int = max(2, min(4, os.cpu_count() or 2))
+    splits: int = max(2, min(4, cores()))
     connections: int = 8
     batch_bytes: int = 1 << 20
 

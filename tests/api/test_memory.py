@@ -11,10 +11,10 @@ import duckdb
 import psutil
 import pytest
 
-from dai.api.server import machine
 from dai.api.server.memory import STACKS_BYTES, by_itself
 from dai.config import LEAST_MEMORY, parse
 from dai.errors import LimitError, of_memory
+from dai.streams import machine
 from tests.processes import ServiceProcess, until
 
 MEMORY = 300_000_000

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from dai.api.server import machine
+from dai.streams import machine
 
 SHARE = 0.9
 """The default part of the machine's memory for a process: using more could make the system kill processes."""

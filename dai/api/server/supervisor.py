@@ -24,13 +24,14 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from dai.api.server import machine, memory
+from dai.api.server import memory
 from dai.api.workers.member import one_process, shared_resources
 from dai.api.workers.peers import ACCEPTED, WAKE, Inbox
 from dai.api.workers.table import Table
 from dai.config import Config
 from dai.config.service import MOST_WORKERS
 from dai.service.state.store import Store
+from dai.streams import machine
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")

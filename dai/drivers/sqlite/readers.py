@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import select
 import sqlite3
 import threading
@@ -32,6 +31,7 @@ from dai.drivers.sql.lexer import tokens
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
 from dai.errors import LimitError
+from dai.streams.machine import cores
 from dai.streams.program import Program
 from dai.streams.stream import Stream
 
@@ -40,7 +40,7 @@ log = logging.getLogger("dai.drivers.sqlite")
 Asking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 """What surrounds a wait for a process, which the function ends."""
 
-MOST = max(2, min(4, os.cpu_count() or 2))
+MOST = max(2, min(4, cores()))
 """Processes of one driver."""
 MANY_ROWS = 8192
 """Rows of a result that the driver's connection reads, and then once more the process."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dai.api.server import machine
 from dai.api.server.supervisor import possible_workers
 from dai.config import parse
+from dai.streams import machine
 
 LITE: Mapping[str, Any] = {"url": "sqlite:///a.db"}
 DUCK: Mapping[str, Any] = {"url": "duckdb:///a.duckdb"}
@@ -87,7 +87,7 @@ def test_as_many_workers_as_cores_where_each_can_have_every_resource(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("dai.api.server.machine.cores", lambda: cores)
+    monkeypatch.setattr("dai.streams.machine.cores", lambda: cores)
     caplog.set_level("INFO", logger="dai.api")
     assert possible_workers(parse(configured, environment={})) == workers
     chosen = "workers" not in configured.get("service", {})
