@@ -24,7 +24,7 @@ from dqp.interfaces.lab import Lab
 from dqp.planning.context import Context, Options, nested_plans
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.selectivity import joined
-from dqp.planning.rules import joins, optimise
+from dqp.planning.rules import join_order, joins, optimise
 from dqp.planning.semijoins import program
 from tests.dqp.catalogs import table_of
 
@@ -220,9 +220,9 @@ def test_joins_over_one_key_are_planned_with_little_work(lab: Lab, monkeypatch: 
         tried.append(given[3])
         return joined(*given)
 
-    monkeypatch.setattr(joins, "joined", counted)
+    monkeypatch.setattr(join_order, "joined", counted)
     lab.coordinator.plan(doubled(5))
-    assert 31 <= len(tried) <= 2 * 32 * joins.PARTNERS
+    assert 31 <= len(tried) <= 2 * 32 * join_order.PARTNERS
     assert max(map(len, tried)) < 32
     assert lab.sql(doubled(5)).arrow().to_pylist() == [{"id": 1}]
 
@@ -310,10 +310,10 @@ def test_planning_notices_a_cancellation(lab: Lab, monkeypatch: pytest.MonkeyPat
         return joined(*given)
 
     with monkeypatch.context() as changed:
-        changed.setattr(joins, "joined", cancelling)
+        changed.setattr(join_order, "joined", cancelling)
         with pytest.raises(CancelledError):
             lab.coordinator.query(doubled(5) + " order by id", cancellation=cancellation)
-    assert len(tried) <= 32 * joins.PARTNERS
+    assert len(tried) <= 32 * join_order.PARTNERS
     stream = lab.coordinator.query(doubled(5) + " order by id", cancellation=Cancellation())
     assert stream.table().to_pylist() == [{"id": 1}]
 

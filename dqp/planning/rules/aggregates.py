@@ -18,7 +18,7 @@ from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import bare, calm, changing, replaced, strict
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import refused
 
 FEWER = 0.25

@@ -18,7 +18,7 @@ from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import COMPARISONS, FLIPPED, all_of, bare, changing
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 
 FEWER = 0.25
 """The part of the rows that the groups are at most where another source, or no source, has the first side."""

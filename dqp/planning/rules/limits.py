@@ -11,7 +11,7 @@ from dqp.algebra.operators import Distinct, Join, Nested, Operator, Project, Set
 from dqp.algebra.trees import rewritten, used, walk
 from dqp.planning.context import Context
 from dqp.planning.predicates import changing, replaced
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 
 Keys = tuple[exp.Expression, ...]
 MANY = 100_000

@@ -10,7 +10,7 @@ from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import WIDTH, statistics_of
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import refused
 
 GAIN = 4.0

@@ -10,7 +10,7 @@ from dqp.algebra.operators import Aggregate, Distinct, Operator, Project, Remote
 from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import refused
 
 FEWER = 0.5

@@ -12,7 +12,7 @@ from dqp.algebra.operators import Distinct, Filter, Join, Operator, Project, col
 from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import Context, same_values
 from dqp.planning.predicates import equality, replaced
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 
 FEWER = 0.25
 """The source removes duplicate keys if they are at most this part of the rows."""

@@ -33,7 +33,7 @@ from dqp.planning.costing.work import AT_ONCE, HOPED, Work, elapsed, origins, re
 from dqp.planning.parallel import merging_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 from dqp.planning.splitting import SPLIT_ROWS
 from dqp.sql import dialects
 
