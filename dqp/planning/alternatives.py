@@ -12,7 +12,7 @@ from dqp.algebra.keys import without_members
 from dqp.algebra.operators import Operator, Remote
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
-from dqp.planning.costing.work import elapsed
+from dqp.planning.costing.elapsed import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees
 
 Columns = tuple[tuple[str, str], ...]

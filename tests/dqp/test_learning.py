@@ -16,7 +16,7 @@ from dqp.execution.execution import Measurement
 from dqp.planning.alternatives import Overtaking
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.costing.work import elapsed
+from dqp.planning.costing.elapsed import elapsed
 from dqp.planning.learning import LEAST_SECONDS, TWICE, learn
 from dqp.planning.rules.subtrees import push_subtrees
 from tests.dqp.doubles import Double, catalog_of, numbers, remote

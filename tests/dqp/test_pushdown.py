@@ -16,8 +16,10 @@ from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator, costs
+from dqp.planning.costing.elapsed import elapsed
 from dqp.planning.costing.key_lists import NUMBER
-from dqp.planning.costing.work import Work, elapsed, origins, reductions
+from dqp.planning.costing.reductions import origins, reductions
+from dqp.planning.costing.work import Work
 from dqp.planning.rules import optimise
 from dqp.settings import PUSHDOWN
 from tests.dqp.doubles import numbers, remote

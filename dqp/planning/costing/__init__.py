@@ -1,6 +1,7 @@
 """Estimates the rows of operators and their cost in seconds, from the statistics of the sources.
 
 ``cost`` estimates operators, ``estimates`` defines the statistics of columns, ``selectivity`` the effect of predicates
-and joins. The package imports ``dqp.algebra``, ``dqp.sql`` and ``dqp.planning.splitting``.
+and joins. ``work`` estimates the seconds of operators by product, ``reductions`` what keys leave of a statement's rows,
+``elapsed`` the seconds of a plan. The package imports ``dqp.algebra``, ``dqp.sql`` and ``dqp.planning.splitting``.
 An estimate for a new operator is a method in ``cost``.
 """

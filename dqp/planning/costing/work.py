@@ -1,4 +1,4 @@
-"""Estimates the seconds that operators take in a source or here, and the seconds of a plan whose leaves are statements.
+"""Estimates the seconds that operators take in a source or here.
 
 A source's constants (``dqp.algebra.dialects.Costs``) say what its product is slow at: sorts and many groups beyond its
 memory, joins for which it has no index, a subquery that it evaluates for each row. DuckDB's constants are those of this
@@ -7,22 +7,17 @@ side.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import takewhile
-from typing import Protocol
 
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import properties
-from dqp.algebra.keys import MOST_KEYS
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
     Filter,
-    Inline,
     Join,
     Nested,
     Operator,
@@ -32,32 +27,15 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
-from dqp.algebra.trees import free, walk, walk_deep
+from dqp.algebra.trees import free, walk
 from dqp.planning.costing.cost import Estimator, costs
-from dqp.planning.costing.estimates import UNKNOWN, Estimate
-from dqp.planning.costing.key_lists import LARGEST_PART, key_seconds
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import selectivity
-from dqp.planning.splitting import FEW
-from dqp.sql import dialects
 
-AT_ONCE = 2
-"""Parts of a statement that are certain to run at the same time."""
-OVERLAP = 0.75
-"""The part of the seconds of several statements that they take at the same time: each keeps the source and this side
-busy."""
-PARALLEL = 1 / 3
-"""The part of the seconds of reading that a database saves by its own workers."""
 GROUP_BYTES = 100.0
 """Of a group, beside its values."""
 LOOK = 0.2
 """A comparison in FILTER beside an operation on numbers: it is short, and often the first one decides."""
-SMALL = 100_000.0
-"""Rows of a table whose hashes stay in the cache of a processor."""
-HOPED = 0.7
-"""The power of the part that keys are expected to leave: a part of 1/25 counts as 1/10. The expectation is wrong by a
-factor more often than by a difference, and few keys are known well (TPC-H q21: 411 of 10,000)."""
-BUILD_BYTES = 16e6
-"""Most bytes of the rows of a statement whose keys may reduce another one."""
 NEIGHBOURS = 10.0
 """So many rows of a value may stand at one place of a table, as the lines of an order do."""
 _OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
@@ -297,217 +275,3 @@ def _in_order(tree: Operator, name: str) -> bool:
             return False
         tree = tree.inputs[0]
     return bool(tree.table.keys) and (name, tree.table.keys[0][0]) in tree.items
-
-
-class ComputedOnce(Protocol):
-    """What of a tree is computed once (``dqp.planning.common_subtrees.Sharing``)."""
-
-    def nodes(self, tree: Operator) -> Iterable[Operator]: ...
-
-    def twins(self, leaf: Operator) -> Sequence[tuple[Remote, Mapping[str, str]]]: ...
-
-
-class Sources(Protocol):
-    """What statements may have keys, and how many (``dqp.planning.context.Context``)."""
-
-    @property
-    def types(self) -> Mapping[str, str]: ...
-
-    def dialect(self, source: str) -> str: ...
-
-    def takes_tables(self, source: str) -> bool: ...
-
-
-def elapsed(
-    tree: Operator,
-    estimator: Estimator,
-    dialect: Callable[[str], str],
-    parts: Callable[[Remote, float], int],
-    left: float = 1.0,
-    hoped: float = HOPED,
-    once: ComputedOnce | None = None,
-    sources: Sources | None = None,
-    reached: Set[str] | None = None,
-) -> float:
-    """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
-    is done at the same time, if so much of its rows is left; ``left``: the part of the rows that keys from elsewhere
-    leave. Statements run at the same time, those that are reduced by keys after the one that has the keys. ``hoped``:
-    as ``HOPED``. ``once``: what of the tree is computed once; without it each use counts. ``sources``: as of
-    ``reductions``. ``reached``: the columns that keys from elsewhere are of, so that they reduce only statements that
-    read one of these; None: all."""
-    nodes = list(walk_deep(tree))
-    expected = reductions(nodes, estimator, hoped, sources)
-    kept, after, read = expected.left, expected.after, expected.read
-    if once is not None:
-        nodes = list(once.nodes(tree))
-        for each in nodes:
-            for twin, _ in once.twins(each):
-                assert isinstance(each, Remote)
-                kept[each], read[each] = max(kept[each], kept[twin]), max(read[each], read[twin])
-    remotes = _fetched(nodes, dialect, after)
-    seconds: dict[Remote, float] = {}
-    for each in remotes:
-        work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator))
-        scans, whole = work.scans(each.tree), work.tree(each.tree)
-        rows = left if reached is None or _reads(each.tree, reached) else 1.0
-        there = scans * read[each] + rows * (whole - scans)
-        if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
-            there -= scans * read[each] * PARALLEL
-        rows *= kept[each]
-        seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
-        seconds[each] += expected.seconds[each]
-        seconds[each] = max(seconds[each], estimator.seconds(each))  # with the keys that it had
-    first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
-    longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
-    here = Work(estimator, "duckdb", kept)
-    local = sum(here.node(each) for each in nodes if not isinstance(each, Remote | Inline))
-    return max(longest, sum(seconds.values()) * OVERLAP) + left * local
-
-
-def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
-    """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
-    ``after``: what has the keys."""
-    different: dict[Hashable, Remote] = {}
-    keys = statement_keys(nodes, dialect)
-    for each in nodes:
-        if isinstance(each, Remote):
-            reduced = frozenset(keys.get(one, one) for one in after.get(each, ()))
-            different.setdefault((keys[each], reduced) if each in keys else each, each)
-    return list(different.values())
-
-
-def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> dict[Remote, Hashable]:
-    """For each remote subtree that reads the same tables as another one what is equal if both are one statement,
-    whatever their columns are called."""
-    by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
-    for each in nodes:
-        if isinstance(each, Remote):
-            by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
-    keys: dict[Remote, Hashable] = {}
-    for each in (one for alike in by_tables.values() if len(alike) > 1 for one in alike):
-        try:
-            keys[each] = each.source, dialects.statement(each.numbered, dialect(each.source)).sql
-        except dialects.NotPushed:
-            keys[each] = each
-    return keys
-
-
-def is_star(tree: Operator, estimator: Estimator) -> bool:
-    """Whether the tree joins one table with small ones, and few of its rows are left. What a filter leaves of a second
-    large table does not make it small: a database that expects few rows beside it looks each of them up in its index,
-    however many come."""
-    tables = sorted(estimator.rows(each) for each in walk(tree) if isinstance(each, Scan))
-    return len(tables) > 1 and tables[-2] <= SMALL and estimator.rows(tree) <= FEW * tables[-1]
-
-
-def _streams(tree: Operator) -> bool:
-    """Whether the rows leave the source as it reads them."""
-    return not any(isinstance(each, Aggregate | Distinct | Join) for each in walk(tree))
-
-
-@dataclass(frozen=True)
-class Reductions:
-    """For each remote subtree the part of its rows that the keys of others leave (``left``), those others (``after``),
-    the part of its table that is read then, and the columns that the keys are of."""
-
-    left: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
-    after: dict[Remote, set[Remote]] = field(default_factory=lambda: defaultdict(set))
-    read: dict[Remote, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
-    seconds: dict[Remote, float] = field(default_factory=lambda: defaultdict(float))
-    columns: dict[Remote, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-
-def reductions(
-    nodes: list[Operator], estimator: Estimator, hoped: float = HOPED, sources: Sources | None = None
-) -> Reductions:
-    """What keys are expected to leave. Keys that ``sources`` say cost more than they save leave everything."""
-    expected = Reductions()
-    left, after = expected.left, expected.after
-    seconds: dict[Remote, float] = {}
-    for join in nodes:
-        if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
-            continue
-        for one, other in equal(join):
-            for (side, key), (other_side, name), reduces in (
-                ((join.left, one), (join.right, other), True),
-                ((join.right, other), (join.left, one), join.kind != "left"),
-            ):
-                build = next(_leaves(side, key), None) if reduces else None
-                if build is None or build[1] != key:  # the keys of one query of a union are not all
-                    continue
-                for probe, wanted in _leaves(other_side, name):
-                    if probe in after[build[0]] or build[0] in after[probe]:
-                        continue
-                    keys, part = _part(estimator.of(build[0]), key, estimator.of(probe), wanted)
-                    if part > LARGEST_PART:
-                        continue
-                    looked_up = bool(indexed(probe.tree, {wanted}))
-                    if sources is not None:
-                        if probe not in seconds:
-                            seconds[probe] = _reducible(probe, estimator, sources, looked_up)
-                        cost = _key_seconds(keys, probe, wanted, estimator, sources)
-                        if (1 - part) * seconds[probe] <= cost:
-                            continue
-                        found = keys * costs(sources.dialect(probe.source)).index if looked_up else 0.0
-                        expected.seconds[probe] += cost + found
-                    left[probe] *= part**hoped
-                    expected.read[probe] *= part if looked_up else 1.0
-                    after[probe].add(build[0])
-                    expected.columns[probe].add(wanted)
-    return expected
-
-
-def origins(tree: Operator, names: Set[str]) -> frozenset[str]:
-    """The columns below in the tree that have the values of these, with these."""
-    known = set(names)
-    for node in walk(tree):
-        if isinstance(node, Project | Aggregate):
-            items = node.items if isinstance(node, Project) else node.keys
-            known.update(each.name for name, each in items if name in known and isinstance(each, exp.Column))
-        elif isinstance(node, Join) and node.kind in ("inner", "semi"):
-            for pair in equal(node):
-                if known.intersection(pair):
-                    known.update(pair)
-    return frozenset(known)
-
-
-def _reads(tree: Operator, names: Set[str]) -> bool:
-    return any(not names.isdisjoint(each.columns) for each in walk(tree) if isinstance(each, Scan))
-
-
-def _leaves(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
-    """The remote subtrees that the column is one of; of a union, one for each of its queries, with the column there."""
-    if isinstance(tree, Remote):
-        if name in tree.columns:
-            yield tree, name
-    elif isinstance(tree, SetOperation):
-        if name in tree.names:
-            at = tree.names.index(name)
-            for each in tree.inputs:
-                yield from _leaves(each, each.columns[at])
-    else:
-        for each in tree.inputs:
-            yield from _leaves(each, name)
-
-
-def _part(build: Estimate, key: str, probe: Estimate, name: str) -> tuple[float, float]:
-    """The keys of a build, and the part of a probe's rows that they leave."""
-    keys, values = build.values(key), probe.values(name)
-    if build.bytes > BUILD_BYTES or build.rows >= probe.rows or keys > MOST_KEYS:
-        return keys, 1.0
-    if probe.columns.get(name, UNKNOWN).distinct is None:  # nobody knows the column: it refers to the key
-        values = min(values, build.keys.get(frozenset((key,)), values))
-    return keys, min(1.0, keys / max(1.0, values))
-
-
-def _reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up: bool) -> float:
-    """Seconds of a statement that its rows take: those to read its tables only where an index finds the rows."""
-    dialect = sources.dialect(probe.source)
-    work = Work(estimator, dialect)
-    whole, reading = work.tree(probe.tree), work.scans(probe.tree)
-    return estimator.fetch(probe, dialect) + whole - (0.0 if looked_up else reading)
-
-
-def _key_seconds(keys: float, probe: Remote, name: str, estimator: Estimator, sources: Sources) -> float:
-    type, tables = sources.types.get(name, ""), sources.takes_tables(probe.source)
-    return key_seconds(keys, estimator.rows(probe), type, sources.dialect(probe.source), tables)

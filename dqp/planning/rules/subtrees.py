@@ -28,8 +28,10 @@ from dqp.algebra.trees import free, used, walk, walk_deep
 from dqp.planning.common_subtrees import Sharing, alike
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.costing.elapsed import elapsed
 from dqp.planning.costing.key_lists import NUMBER, most_listed
-from dqp.planning.costing.work import AT_ONCE, HOPED, Work, elapsed, origins, reductions
+from dqp.planning.costing.reductions import HOPED, origins, reductions
+from dqp.planning.costing.work import Work
 from dqp.planning.parallel import merging_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
@@ -49,6 +51,8 @@ class _Left:
 
 ALL = _Left(1.0, frozenset())
 Pushed = Callable[[Operator, Set[str], Context], Operator]
+AT_ONCE = 2
+"""Parts of a statement that are certain to run at the same time."""
 WORTHWHILE = 0.03
 """Least seconds of a statement that is compared with its alternatives."""
 LONG = 0.05

@@ -33,10 +33,11 @@ from dqp.algebra.operators import (
 from dqp.algebra.trees import walk
 from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.costing.elapsed import statement_keys
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import referred
-from dqp.planning.costing.work import Work, indexed, statement_keys
+from dqp.planning.costing.work import Work, indexed
 from dqp.planning.predicates import equality
 
 UNSURE = 2.0
