@@ -35,7 +35,7 @@ def _split(tree: Aggregate, context: Context) -> Operator:
     if source is not None:
         return _means(tree, source, context)
     tree = _over_join(tree, context)
-    if tree.sets is not None or not all(_simple(each) for _, each in tree.aggregates):
+    if not all(_simple(each) for _, each in tree.aggregates):
         return tree
     if isinstance(tree.input, SetOperation):
         return _below_union(tree, tree.input, context)
@@ -220,7 +220,7 @@ def numeric(node: exp.Expression, context: Context) -> bool:
 
 
 def _finished(tree: Aggregate, steps: _Steps, below: Operator, keys: tuple[Item, ...]) -> Operator:
-    second = Aggregate(below, keys, tuple(steps.second))
+    second = Aggregate(below, keys, tuple(steps.second), tree.sets)
     return Project(second, (*((name, column(name)) for name, _ in keys), *steps.items))
 
 

@@ -19,7 +19,8 @@ from dqp.algebra.operators import Inline, Operator, Remote, Scan
 from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
-from dqp.planning.semijoins.program import Reduction, candidates, program
+from dqp.planning.semijoins.grouping import group_there
+from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program
 from dqp.planning.semijoins.reduction import at_hand, reduced
 
 
@@ -39,6 +40,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     """
     tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
+    known: dict[Leaf, pa.Table] = {}
     while steps := program(tree, context, limit, begun, tried):
         sharing = Sharing(tree)
         groups = [_together(each, steps, sharing) for each in steps]
@@ -70,11 +72,12 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                 for each, keys in zip(group, _of_all(group, rows), strict=True):
                     tree = reduced(tree, each, keys, context)
                 done += zip(group, rows, strict=True)
+                known[group[0].build] = rows[0]
         possible = candidates(tree, context) if done else []
         for each, keys in done:
             joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
             context.estimator.measured(each.build, keys.select([name for name in each.build.columns if name in joined]))
-    return tree
+    return group_there(tree, known, begun, context)
 
 
 def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> list[Reduction]:

@@ -103,7 +103,7 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
                 kinds = ("inner", "semi", "right") if probe is join.left else ("inner", "semi", "left", "anti")
                 if join.kind not in kinds or (source := _source_of(build, key)) is None:
                     continue
-                for leaf, wanted in _reached(probe, name, context):
+                for leaf, wanted in filter(None, reached(probe, name, context)):
                     if _comparable(source[1], wanted, context):
                         pairs_of.setdefault((source[0], leaf), []).append((source[1], wanted))
     return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in pairs_of.items() if build != probe]
@@ -302,21 +302,21 @@ def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
     """The remote subtree that a column comes from, and its identifier there. That column has all values of this one."""
     if isinstance(tree, Remote):
         return tree, name
-    below = _below(tree, name)
+    below = origin(tree, name)
     return None if below is None else leaf_of(*below)
 
 
 def _source_of(tree: Operator, name: str) -> tuple[Remote | Inline, str] | None:
     """As ``leaf_of``; also the tuples in memory that a column comes from."""
     while not isinstance(tree, Remote | Inline):
-        below = _below(tree, name)
+        below = origin(tree, name)
         if below is None:
             return None
         tree, name = below
     return tree, name
 
 
-def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
+def origin(tree: Operator, name: str) -> tuple[Operator, str] | None:
     """The input that a column comes from, and the column's identifier there."""
     if isinstance(tree, Filter | Distinct | Sort | Call):
         return (tree.input, name) if name in tree.input.columns else None
@@ -335,34 +335,38 @@ def _looked_up(tree: Operator, name: str) -> bool:
     """Whether the tree reads only those rows of a table that have certain values in this column."""
     below: tuple[Operator, str] | None = tree, name
     while below is not None and not isinstance(below[0], Scan):
-        below = _below(*below)
+        below = origin(*below)
     return below is not None and bool(indexed(below[0], {below[1]}))
 
 
-def _reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str]]:
+def reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str] | None]:
     """The remote subtrees that a filter on this column may move to, each with the column there: of a union one for each
-    of its queries."""
+    of its queries. None for what it does not reach; without one, the filters there are the filter here."""
     if isinstance(tree, Remote):
         yield tree, name
-        return
-    if isinstance(tree, Sort) and (tree.limit is not None or tree.offset):
-        return
-    if isinstance(tree, Project) and any(each.find(exp.Window) for each in tree.expressions):
-        return
-    if isinstance(tree, SetOperation) and name in tree.names:
+    elif isinstance(tree, SetOperation) and name in tree.names:
         at, type = tree.names.index(name), context.types.get(name)
         for each in tree.inputs:
             if type is not None and context.types.get(each.columns[at]) == type:
-                yield from _reached(each, each.columns[at], context)
-        return
-    below = _below(tree, name)
-    if below is None:
-        return
+                yield from reached(each, each.columns[at], context)
+            else:
+                yield None
+    elif (below := origin(tree, name)) is None or not commutes(tree, below[0]):
+        yield None
+    else:
+        yield from reached(*below, context)
+
+
+def commutes(tree: Operator, input: Operator) -> bool:
+    """Whether a filter of the tree may be one of this input, by a column that the tree passes on."""
+    if isinstance(tree, Sort):
+        return tree.limit is None and not tree.offset
+    if isinstance(tree, Project):
+        return not any(each.find(exp.Window) for each in tree.expressions)
     if isinstance(tree, Join):
         kept = {"inner": (0, 1), "semi": (0,), "anti": (0,), "left": (0,), "right": (1,), "full": ()}[tree.kind]
-        if all(below[0] is not tree.inputs[each] for each in kept):
-            return
-    yield from _reached(*below, context)
+        return any(input is tree.inputs[each] for each in kept)
+    return True
 
 
 def _comparable(one: str, other: str, context: Context) -> bool:

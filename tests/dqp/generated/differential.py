@@ -83,6 +83,8 @@ EAGER = {
     ("dqp.planning.rules.repeated", "FEWER"): 1e9,
     ("dqp.planning.semijoins.forms", "LARGEST_PART"): 1e9,
     ("dqp.planning.semijoins.forms", "ROUND_TRIP"): -1e9,
+    ("dqp.planning.semijoins.grouping", "BETTER"): 1e9,
+    ("dqp.planning.semijoins.grouping", "WORTHWHILE"): 0.0,
     ("dqp.planning.semijoins.program", "LARGEST_PART"): 1e9,
     ("dqp.planning.semijoins.program", "NUMBER"): 0.0,
     ("dqp.planning.semijoins.program", "ROUND_TRIP"): 0.0,
