@@ -146,7 +146,7 @@ JOINS = [
 ]
 
 
-def generated(rng: random.Random) -> str:
+def random_query(rng: random.Random) -> str:
     joins = [rng.choice(JOINS) for _ in range(rng.choice((1, 1, 2)))]
     tests = [rng.choice(("= 1", "< 2", "= 9", "> 2", "IN (0, 3)")) for _ in joins]
     tables = " ".join(
@@ -165,5 +165,5 @@ def generated(rng: random.Random) -> str:
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_generated(first: int, lab: Lab, whole: duckdb.DuckDBPyConnection) -> None:
-    there = [answers(lab, whole, generated(random.Random(seed))) for seed in range(first, first + 50)]
+    there = [answers(lab, whole, random_query(random.Random(seed))) for seed in range(first, first + 50)]
     assert sum(there) > 10

@@ -37,12 +37,12 @@ from dqp.algebra.operators import (
 from dqp.algebra.table import Table
 from dqp.algebra.trees import identifiers, rewritten, used, walk, walk_deep
 from dqp.planning.context import EXACT, Context
-from dqp.planning.costing.work import elapsed, statement_keys
+from dqp.planning.costing.elapsed import elapsed, statement_keys
 from dqp.planning.predicates import comparison, equality
 from dqp.planning.rules.aggregates import split_aggregates
-from dqp.planning.rules.joins import place
+from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import push_subtrees
-from dqp.planning.semijoins.program import Leaf, commutes, origin, reached
+from dqp.planning.semijoins.program import Leaf, commutes, origin, targets
 
 BETTER = 0.8
 """The part of the seconds that the other plan may take at most."""
@@ -58,12 +58,12 @@ def group_there(tree: Operator, read: Mapping[Leaf, pa.Table], begun: Set[Remote
         return tree
 
     def change(node: Operator) -> Operator:
-        return _grouped(node, tree, read, begun, context) if isinstance(node, Aggregate) else node
+        return _group(node, tree, read, begun, context) if isinstance(node, Aggregate) else node
 
     return rewritten(tree, change)
 
 
-def _grouped(
+def _group(
     aggregate: Aggregate, around: Operator, read: Mapping[Leaf, pa.Table], begun: Set[Remote], context: Context
 ) -> Operator:
     """The aggregate, or the same without joins that only filter."""
@@ -80,11 +80,11 @@ def _grouped(
         return aggregate
     sources = {each.source for each in probes}
 
-    def opened(node: Operator) -> Operator:
+    def tree_of(node: Operator) -> Operator:
         return node.tree if isinstance(node, Remote) and node.source in sources and node not in begun else node
 
     fetched = _without(aggregate, filters)
-    whole = rewritten(fetched, opened)
+    whole = rewritten(fetched, tree_of)
     own = replace(context, names=Names([*identifiers(around), *identifiers(whole)]), remarks=[])
     split = split_aggregates(whole, own)
     if split is whole and place(whole) is None:
@@ -153,7 +153,7 @@ def _only_filters(
         key, name = pair if pair[0] in build.columns else pair[::-1]
         if any(counted[each] > (each == key) for each in build.columns) or not _alike(key, name, context):
             continue
-        leaves = list(reached(other, name, context))
+        leaves = list(targets(other, name, context))
         values = read[build].column(key).combine_chunks().drop_null()
         keys = pc.unique(values)
         if (join.kind == "semi" or len(keys) == len(values)) and all(

@@ -103,7 +103,7 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
                 kinds = ("inner", "semi", "right") if probe is join.left else ("inner", "semi", "left", "anti")
                 if join.kind not in kinds or (source := _source_of(build, key)) is None:
                     continue
-                for leaf, wanted in filter(None, reached(probe, name, context)):
+                for leaf, wanted in filter(None, targets(probe, name, context)):
                     if _comparable(source[1], wanted, context):
                         pairs_of.setdefault((source[0], leaf), []).append((source[1], wanted))
     return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in pairs_of.items() if build != probe]
@@ -339,7 +339,7 @@ def _looked_up(tree: Operator, name: str) -> bool:
     return below is not None and bool(indexed(below[0], {below[1]}))
 
 
-def reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str] | None]:
+def targets(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remote, str] | None]:
     """The remote subtrees that a filter on this column may move to, each with the column there: of a union one for each
     of its queries. None for what it does not reach; without one, the filters there are the filter here."""
     if isinstance(tree, Remote):
@@ -348,13 +348,13 @@ def reached(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remot
         at, type = tree.names.index(name), context.types.get(name)
         for each in tree.inputs:
             if type is not None and context.types.get(each.columns[at]) == type:
-                yield from reached(each, each.columns[at], context)
+                yield from targets(each, each.columns[at], context)
             else:
                 yield None
     elif (below := origin(tree, name)) is None or not commutes(tree, below[0]):
         yield None
     else:
-        yield from reached(*below, context)
+        yield from targets(*below, context)
 
 
 def commutes(tree: Operator, input: Operator) -> bool:
