@@ -7,14 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
 
 from dai.drivers import DriverOptions
+from dai.drivers.connections import rows
 from dai.drivers.sqlite import readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import CancelledError, DataError, LimitError, StatementError
@@ -246,6 +248,21 @@ def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
     assert len(asked) == 1
 
 
+def test_waiting_for_the_first_rows_is_not_computing_them(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.5)
+    following = rows.Portions.next
+
+    def late(self: rows.Portions, most: int) -> Sequence[Any]:
+        time.sleep(0.5)
+        return following(self, most)
+
+    monkeypatch.setattr(rows.Portions, "next", late)
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert len(asked) == 1
+
+
 def test_a_transaction_reads_what_it_wrote(driver: SQLite, asked: list[str]) -> None:
     with driver.transaction(cancellation=Cancellation()) as session:
         session.update("UPDATE t SET i = -1")
@@ -325,6 +342,7 @@ def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> No
 SERVICE = """
 import sys
 from dai.drivers import DriverOptions
+from dai.drivers.connections import rows
 from dai.drivers.sqlite import readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.streams.cancellation import Cancellation

@@ -45,7 +45,8 @@ MOST = max(2, min(4, cores()))
 MANY_ROWS = 8192
 """Rows of a result that the driver's connection reads, and then once more the process."""
 AGAIN_SECONDS = 0.1
-"""What these may take: a statement that has to compute before it has rows does so once."""
+"""Processor time that these may take: a statement that has to compute before it has rows does so once. Elapsed time
+would count waits for Python's lock, which ``sqlite3`` gives up for each row."""
 START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
@@ -141,7 +142,7 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A query that the driver's connection has begun to execute: the columns of its ``have`` first rows, how many
-    ``seconds`` these took, and the others with what makes columns of them."""
+    ``seconds`` of processor time these took, and the others with what makes columns of them."""
 
     columns: list[pa.Array]
     have: int
@@ -152,12 +153,12 @@ class Begun:
     def read(self, rows: int) -> Begun:
         """The same, with so many rows at least, if there are."""
         parts, have, most = [self.columns], self.have, portion_rows(len(self.columns))
-        began = time.perf_counter()
+        began = time.thread_time()
         while have < rows and (more := self.portions.next(most)):
             parts.append(self.convert(more, 1 + have))
             have += len(more)
         columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
-        return Begun(columns, have, self.seconds + time.perf_counter() - began, self.portions, self.convert)
+        return Begun(columns, have, self.seconds + time.thread_time() - began, self.portions, self.convert)
 
 
 class Reader:
