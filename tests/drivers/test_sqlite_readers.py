@@ -216,6 +216,13 @@ def test_what_no_process_is_asked(driver: SQLite, asked: list[str], sql: str) ->
         "avg(r) OVER (PARTITION BY id)",
         "r || ''",
         "CAST(r AS varchar(30))",
+        "CAST(CAST(r AS blob) AS integer)",
+        "CAST(s AS real)",
+        "lower(r)",
+        "substr(i * 0.1, 1, 9)",
+        "replace(coalesce(NULLIF(r, r), i / 3.0), '.', ',')",
+        "r LIKE '%3'",
+        "trim(1.0 / 3)",
         "printf('%f', r)",
         "date('2024-02-30')",
         "random()",
@@ -234,7 +241,7 @@ def test_what_another_version_computes_otherwise_no_process_is_asked(
     sql = f"SELECT id, {value} AS v FROM w"
     assert table(driver, sql).num_rows == ROWS
     assert not asked
-    assert table(driver, "SELECT id, lower(s) AS v FROM t WHERE s LIKE 'é%'").num_rows == ROWS
+    assert table(driver, "SELECT id, r, i * 1.5, lower(s) AS v FROM t WHERE s LIKE 'é%'").num_rows == ROWS
     assert asked
 
 

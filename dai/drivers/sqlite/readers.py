@@ -17,7 +17,7 @@ import select
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,14 +57,14 @@ _LARGE = 1 << 53
 """Beyond it not every whole number is an 8-byte float."""
 _NO_MEMORY = "emory"
 """In the messages of SQLite and of Arrow about memory."""
-_ALIKE = frozenset(
-    "abs char coalesce count dense_rank glob ifnull iif instr length like lower ltrim max min nullif rank replace "
-    "row_number rtrim substr substring trim typeof unicode upper".split()
-)
-"""Functions of whole numbers and texts that every version of SQLite computes alike, each time they are called."""
+_ALIKE = frozenset("abs char coalesce count dense_rank ifnull iif max min nullif rank row_number typeof".split())
+"""Functions that every version of SQLite computes alike, each time they are called."""
+_OF_TEXTS = frozenset("glob instr length like lower ltrim replace rtrim substr substring trim unicode upper".split())
+"""Those that do so unless they read a floating number, as its text."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
 """Of SQLite's machine: ``||``, which writes numbers as text; tables whose rows a function gives."""
-_TO_TEXT = ord("B")
+_WHOLE = ord("D")
+"""A cast to whole numbers. Other casts write floating numbers as text, or read them from it."""
 MOST_EXPLAINED = 50_000
 """Characters of a statement; a longer one, whose lists SQLite explains value by value, is not read by a process."""
 _WORKER = Path(__file__).with_name("worker.py")
@@ -96,15 +96,39 @@ def readable(query: str, kinds: Sequence[Kind], parameters: Sequence[Any]) -> bo
     )
 
 
-def computes_alike(program: Iterable[Sequence[Any]]) -> bool:
+def computes_alike(program: Sequence[Sequence[Any]]) -> bool:
     """Whether every version of SQLite gives these rows, however often it computes a value. ``program``: what EXPLAIN
     says of the statement, its views and generated columns."""
-    for _, operation, _, argument, _, called, *_ in program:
-        if operation in _UNLIKE or (operation == "Cast" and argument == _TO_TEXT):
+    floating = _floating(program)
+    for _, operation, _, second, _, called, *_ in program:
+        if operation in _UNLIKE or (operation == "Cast" and second != _WHOLE):
             return False
-        if operation.startswith(("Function", "PureFunc", "Agg")) and str(called).partition("(")[0] not in _ALIKE:
-            return False
+        if operation.startswith(("Function", "PureFunc", "Agg")):
+            name, _, arguments = str(called).partition("(")
+            if name in _OF_TEXTS:
+                if not floating.isdisjoint(range(second, second + int(arguments.rstrip(")")))):
+                    return False
+            elif name not in _ALIKE:
+                return False
     return True
+
+
+def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
+    """The registers that may have floating numbers from columns that are declared so, from numbers in the statement
+    and from arithmetic; and those to which they are copied."""
+    registers: set[int] = set()
+    for _ in range(2):  # what stands first may run last
+        for _, operation, first, second, third, *_ in program:
+            if operation == "RealAffinity":
+                registers.add(first)
+            elif operation == "Real":
+                registers.add(second)
+            elif operation in ("Add", "Subtract", "Multiply", "Divide"):
+                registers.add(third)
+            elif operation in ("Copy", "SCopy"):
+                more = third if operation == "Copy" else 0
+                registers |= {second + each for each in range(more + 1) if first + each in registers}
+    return registers
 
 
 def _statement(query: str, kinds: Sequence[Kind]) -> str:
