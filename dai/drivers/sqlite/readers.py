@@ -59,10 +59,14 @@ _NO_MEMORY = "emory"
 """In the messages of SQLite and of Arrow about memory."""
 _ALIKE = frozenset("abs char coalesce count dense_rank ifnull iif max min nullif rank row_number typeof".split())
 """Functions that every version of SQLite computes alike, each time they are called."""
+_NUMBERS = frozenset("abs coalesce ifnull iif max min nullif".split())
+"""Those of them whose value is a floating number if an argument is."""
 _OF_TEXTS = frozenset("glob instr length like lower ltrim replace rtrim substr substring trim unicode upper".split())
-"""Those that do so unless they read a floating number, as its text."""
+"""Functions that they compute alike unless an argument is a floating number, which these read as text."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
 """Of SQLite's machine: ``||``, which writes numbers as text; tables whose rows a function gives."""
+_CALLS = ("Function", "PureFunc", "Agg")
+"""What operations that call a function begin with."""
 _WHOLE = ord("D")
 """A cast to whole numbers. Other casts write floating numbers as text, or read them from it."""
 MOST_EXPLAINED = 50_000
@@ -103,22 +107,25 @@ def computes_alike(program: Sequence[Sequence[Any]]) -> bool:
     for _, operation, _, second, _, called, *_ in program:
         if operation in _UNLIKE or (operation == "Cast" and second != _WHOLE):
             return False
-        if operation.startswith(("Function", "PureFunc", "Agg")):
-            name, _, arguments = str(called).partition("(")
-            if name in _OF_TEXTS:
-                if not floating.isdisjoint(range(second, second + int(arguments.rstrip(")")))):
-                    return False
-            elif name not in _ALIKE:
+        if operation.startswith(_CALLS):
+            name, arguments = _called(second, called)
+            if name not in _ALIKE and (name not in _OF_TEXTS or not floating.isdisjoint(arguments)):
                 return False
     return True
 
 
+def _called(first: int, called: Any) -> tuple[str, range]:
+    """The name of a function, and the registers of its arguments; none where it takes any number of them."""
+    name, _, number = str(called).partition("(")
+    return name, range(first, first + int(number.rstrip(")")))
+
+
 def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
-    """The registers that may have floating numbers from columns that are declared so, from numbers in the statement
-    and from arithmetic; and those to which they are copied."""
+    """The registers that may have floating numbers: from columns that are declared so, from numbers in the statement
+    and from arithmetic; and what is copied or computed from these."""
     registers: set[int] = set()
     for _ in range(2):  # what stands first may run last
-        for _, operation, first, second, third, *_ in program:
+        for _, operation, first, second, third, called, *_ in program:
             if operation == "RealAffinity":
                 registers.add(first)
             elif operation == "Real":
@@ -128,6 +135,10 @@ def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
             elif operation in ("Copy", "SCopy"):
                 more = third if operation == "Copy" else 0
                 registers |= {second + each for each in range(more + 1) if first + each in registers}
+            elif operation.startswith(_CALLS):
+                name, arguments = _called(second, called)
+                if name in _NUMBERS and (not arguments or not registers.isdisjoint(arguments)):
+                    registers.add(third)
     return registers
 
 
