@@ -176,8 +176,8 @@ def bounded(config: Config, member: Member | None = None) -> Service:
     if config.limits.memory_bytes:
         memory.give_back()  # before an evaluator begins, which keeps what it frees (keep_freed_memory)
     service = Service(config, member)
-    alike = member is not None and member.alone  # each worker has all resources, and as much to do
-    memory.bound(config.limits.memory_bytes, member.identities.workers if member is not None and alike else 1)
+    # Workers that all have every resource have as much to do.
+    memory.bound(config.limits.memory_bytes, member.identities.workers if member is not None and member.alone else 1)
     return service
 
 
