@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -264,6 +265,22 @@ def test_joins_of_more_inputs_than_are_weighed_are_ordered_by_size(monkeypatch: 
     context = Context(catalog, Estimator(), Names(identifiers(tree)), Options())
     assert tables_of(optimise(tree, context)) == "((b (a c)) d)"
     assert "a join of 4 inputs is ordered by their sizes alone" in context.remarks
+
+
+def test_joins_of_very_many_inputs_nest_little() -> None:
+    names = [f"t{each}" for each in range(160)]
+    tables = [table_of("ab"[at % 2], each, "id BIGINT, f BIGINT", rows=10.0 + at) for at, each in enumerate(names)]
+    catalog = Catalog.of(tables, dialects={"a": "sqlite", "b": "sqlite"})
+    pairs = " AND ".join(f"{one}.f = {other}.id" for one, other in pairwise(names))
+    places = ", ".join(f"{each.source}.{each.name}" for each in tables)
+    tree = bind(f"SELECT count(*) FROM {places} WHERE {pairs}", catalog).tree
+    context = Context(catalog, Estimator(), Names(identifiers(tree)), Options())
+
+    def nested(tree: operators.Operator) -> int:
+        inputs = (tree.tree,) if isinstance(tree, operators.Remote) else tree.inputs
+        return max((nested(each) + (at > 0) for at, each in enumerate(inputs)), default=0)
+
+    assert nested(optimise(tree, context)) <= join_order.NESTED + 8
 
 
 def tables_of(tree: operators.Operator) -> str:

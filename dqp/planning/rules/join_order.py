@@ -37,6 +37,9 @@ MOST = 10
 """Most relations of which all orders are weighed."""
 PARTNERS = 16
 """If there are too many orders, a set of relations is only tried with so many of its smallest neighbours."""
+NESTED = 16
+"""Most relations right of a join of very many, unless more are left of it: what stands right is nested in the SQL, and
+DuckDB takes about 240 levels."""
 HERE = ""
 """The place of what runs here, not in a source."""
 HOPED = 0.7
@@ -354,7 +357,9 @@ class JoinOrder:
             yield whole
 
     def _together(self, one: _Part, other: _Part) -> _Part:
-        (_, small), (_, large) = self._sorted((one, other))
+        (few, small), (many, large) = self._sorted((one, other))
+        if few.bit_count() > max(NESTED, many.bit_count()):
+            small, large = large, small
         return one[0] | other[0], Join(large, small, "inner", all_of(self._conditions(one[0], other[0])))
 
     def _sorted(self, parts: Iterable[_Part]) -> list[_Part]:
