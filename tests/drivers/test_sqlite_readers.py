@@ -226,6 +226,8 @@ def test_what_no_process_is_asked(driver: SQLite, asked: list[str], sql: str) ->
         "substr(abs(r), 1, 9)",
         "length(max(r, 0))",
         "lower(NULLIF(r, 0))",
+        "lower(max(r) OVER (ORDER BY id))",
+        "(SELECT length(x) FROM (SELECT u.r * 2 AS x FROM t AS u ORDER BY 1 LIMIT 5) LIMIT 1)",
         "(SELECT substr(max(u.r), 1, 9) FROM t AS u WHERE u.id = w.id)",
         "printf('%f', r)",
         "date('2024-02-30')",

@@ -122,12 +122,17 @@ def _called(first: int, called: Any) -> tuple[str, range]:
 
 def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
     """The registers that may have floating numbers: from columns that are declared so, from numbers in the statement
-    and from arithmetic; and what is copied or computed from these."""
+    and from arithmetic; and what is copied or computed from these, or read from rows that SQLite has made with them."""
     registers: set[int] = set()
-    for _ in range(2):  # what stands first may run last
+    tables = {first for _, operation, first, *_ in program if operation == "OpenRead"}
+    rows, known = False, -1
+    while known < len(registers) + rows:  # what stands first may run last
+        known = len(registers) + rows
         for _, operation, first, second, third, called, *_ in program:
             if operation == "RealAffinity":
                 registers.add(first)
+            elif operation == "AggValue" and first in registers:
+                registers.add(third)
             elif operation == "Real":
                 registers.add(second)
             elif operation in ("Add", "Subtract", "Multiply", "Divide"):
@@ -135,6 +140,10 @@ def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
             elif operation in ("Copy", "SCopy"):
                 more = third if operation == "Copy" else 0
                 registers |= {second + each for each in range(more + 1) if first + each in registers}
+            elif operation == "MakeRecord":
+                rows = rows or not registers.isdisjoint(range(first, first + second))
+            elif operation == "Column" and rows and first not in tables:
+                registers.add(third)
             elif operation.startswith(_CALLS):
                 name, arguments = _called(second, called)
                 if name in _NUMBERS and (not arguments or not registers.isdisjoint(arguments)):
