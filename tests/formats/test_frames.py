@@ -280,8 +280,8 @@ def test_a_body_pushes_few_blocks() -> None:
 
 
 def test_large_dictionaries_and_long_headers_are_not_remembered() -> None:
-    before = frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize
+    before = frames._remembered.cache_info().currsize, frames._parse_accept.cache_info().currsize
     static = secrets.token_bytes(1 << 17)
     frames.dictionary_coded(b"rows", static)
     assert frames.requested(f"{MEDIA_TYPE};context={'0' * 64},{secrets.token_hex(1000)}") == (Asked("0" * 64), 1.0)
-    assert (frames._remembered.cache_info().currsize, frames._asked.cache_info().currsize) == before
+    assert (frames._remembered.cache_info().currsize, frames._parse_accept.cache_info().currsize) == before

@@ -104,7 +104,7 @@ def test_without_a_free_connection_a_misspelt_table_is_an_error_all_the_same(
     driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=600))
     assert isinstance(driver, PostgreSQL)
     asked = threading.Event()
-    look = driver._known
+    look = driver._quoted_names
 
     def known(names: str, values: list[Any], cancellation: Cancellation) -> dict[str, str]:
         held = driver._connections.take(Cancellation())
@@ -114,7 +114,7 @@ def test_without_a_free_connection_a_misspelt_table_is_an_error_all_the_same(
             driver._connections.give_back(held)
             asked.set()
 
-    monkeypatch.setattr(driver, "_known", known)
+    monkeypatch.setattr(driver, "_quoted_names", known)
     execute(driver, "CREATE TABLE made (n int)")
     with pytest.raises(StatementError) as caught:
         table(driver, "SELECT * FROM maid")
