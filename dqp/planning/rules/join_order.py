@@ -28,6 +28,7 @@ from dqp.planning.context import Context, same_values
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
+from dqp.planning.costing.reductions import BUILD_BYTES
 from dqp.planning.costing.selectivity import joined
 from dqp.planning.costing.work import indexed
 from dqp.planning.predicates import all_of, equality, same
@@ -42,10 +43,8 @@ NESTED = 16
 DuckDB takes about 240 levels."""
 HERE = ""
 """The place of what runs here, not in a source."""
-HOPED = 0.7
+COUNTED = 0.7
 """The part of the expected saving by reductions that is counted; joining in one statement saves for certain."""
-MOST_BYTES = 16e6
-"""Most bytes of rows that are expected to reduce another relation."""
 
 
 _Part = tuple[int, Operator]
@@ -284,7 +283,7 @@ class JoinOrder:
         saved = 0.0
         for builds, probes in (sent, sent[::-1]):
             for build in builds:
-                if build.rows * self._width(build.relations) > MOST_BYTES:
+                if build.rows * self._width(build.relations) > BUILD_BYTES:
                     continue
                 for each in self.classes:
                     if not each.over & build.relations:
@@ -311,7 +310,7 @@ class JoinOrder:
         saved = probe.rows * (of.row + of.byte * self._width(probe.relations))
         if probe.relations != owner:  # it is joined there, with fewer rows
             saved += self.rows[owner].rows * (of.lookup or of.scan) + probe.rows * of.scan
-        return HOPED * (1 - part) * saved - ROUND_TRIP - NUMBER * keys, part * probe.rows
+        return COUNTED * (1 - part) * saved - ROUND_TRIP - NUMBER * keys, part * probe.rows
 
     def _connected(self, one: int, other: int) -> bool:
         return bool(self._near(one) & other)
