@@ -61,8 +61,10 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
     arguments, unknown = commands.parse_known_args(words)
     if unknown:
         option = next((each for each in unknown if each.startswith("-")), None)
-        hint = nearest(option.partition("=")[0], _options(known.get(words[0], commands), words[1:])) if option else ""
-        commands.error(f"unrecognized arguments: {' '.join(unknown)}." + (f" {hint}" if hint else ""))
+        hint = f"Type {name} {words[0]} --help for what it takes."
+        if option is not None:
+            hint = nearest(option.partition("=")[0], _options(known.get(words[0], commands), words[1:]))
+        commands.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}")
     with harmless():
         return _run(name, arguments)
 

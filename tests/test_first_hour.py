@@ -261,6 +261,9 @@ def test_commands(
         main(["query", f"{url}/field", "select 1", "--fromat", "csv"])
     assert "unrecognized arguments: --fromat csv. Did you mean '--format'?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        main(["perform", f"{url}/field", "document.xml"])
+    assert "unrecognized arguments: document.xml. Type dai perform --help" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         main(["--verbose", "resources"])
     assert "unrecognized arguments: --verbose" in capsys.readouterr().err
     monkeypatch.setenv("DAI_PROFILES", str(tmp_path / "profiles.toml"))
