@@ -196,6 +196,33 @@ def trusts(port: FlightPort, authority: Path, ca: str, name: str = "node") -> bo
     return True
 
 
+def test_a_replaced_server_stays_until_its_reader_has_all(authority: Path, tmp_path: Path) -> None:
+    """With its last call it closes its connections: what a slow reader had not received by then was lost."""
+    with FlightPort(tls=put(authority, tmp_path, "node")) as port:
+        ticket = Ticket("slow", 1, "f", 0, new_token())
+        batches, go_on = pa.table({"a": range(200)}).to_batches(100), threading.Event()
+
+        def held() -> Iterator[pa.RecordBatch]:
+            yield batches[0]
+            assert go_on.wait(SECONDS)
+            yield batches[1]
+
+        port.publish(ticket, lambda _: Stream(batches[0].schema, held()))
+        with fetch(port.address, ticket, cancellation=Cancellation(), tls=tls_of(authority)) as stream:
+            assert next(stream).num_rows == 100
+            replaced = port._server
+            replaced.replaced = True
+            waiting = threading.Thread(target=replaced.shutdown)
+            waiting.start()
+            go_on.set()
+            assert next(stream).num_rows == 100
+            waiting.join(0.5)
+            assert waiting.is_alive()
+            assert next(stream, None) is None
+        waiting.join(SECONDS)
+        assert not waiting.is_alive()
+
+
 def test_a_certificate_that_changes(
     authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,6 +60,8 @@ WAIT = 30.0
 MOST_EARLY = 32
 """Most consumers that may wait for a producer that the port does not expect: each has a thread, and gRPC ends a process
 without memory for another."""
+LEAVE_SECONDS = 30.0
+"""Seconds for which a server that was replaced waits until a reader has all and leaves."""
 LOOK_SECONDS = 2.0
 """Seconds between two looks whether the files of TLS have changed."""
 _LOOK = 0.05
@@ -117,6 +119,7 @@ class _Get:
     """One consumer that is being served."""
 
     ticket: Ticket
+    server: _Server
     context: flight.ServerCallContext
     cancellation: Cancellation = field(default_factory=Cancellation)
     pulling: bool = False  # the context is only there while its call is, which it is for sure while this is true
@@ -268,6 +271,7 @@ class FlightPort:
                 log.error("the new certificate of exchanges cannot be used; the former one stays", exc_info=error)
                 continue
             # Flight cannot share a port, so nobody listens for some milliseconds; a client then tries again
+            self._server.replaced = True
             self._stop()
             while not self._closed.is_set():
                 try:
@@ -281,9 +285,9 @@ class FlightPort:
                     log.info("the certificate of exchanges was read again")
                     break
 
-    def _serve(self, context: flight.ServerCallContext, data: bytes) -> flight.GeneratorStream:
+    def _serve(self, server: _Server, context: flight.ServerCallContext, data: bytes) -> flight.GeneratorStream:
         ticket, wait = Ticket.decode(data)
-        get = _Get(ticket, context)
+        get = _Get(ticket, server, context)
         with self._changed:
             self._gets.add(get)
             self._changed.notify_all()
@@ -357,6 +361,9 @@ class FlightPort:
                     # as a reader: of a batch alone Flight does not send the dictionaries
                     yield pa.RecordBatchReader.from_batches(stream.schema, [batch])
             yield last, json.dumps({"batches": batches, "rows": rows}).encode()
+            if get.server.replaced:  # with its last call it closes connections, and what is still on its way is lost
+                with self._pulling(get), self._changed:
+                    self._changed.wait_for(lambda: False, get.cancellation, LEAVE_SECONDS)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - what a consumer may know of it
@@ -396,11 +403,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(self, port: FlightPort, location: str, tls: dict[str, Any]) -> None:
         self._port = port
+        self.replaced = False
         super().__init__(location, middleware={"served": _Served()}, **tls)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         try:
-            return self._port._serve(context, ticket.ticket)
+            return self._port._serve(self, context, ticket.ticket)
         except BaseException as error:  # noqa: BLE001 - anything but a FlightError would show its traceback
             raise _flight_error(error) from None
 
