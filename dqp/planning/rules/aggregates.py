@@ -1,8 +1,9 @@
-"""Aggregates in two steps, the first where the rows are: below a UNION ALL, and before a join on the side whose source
-can make many rows few ("eager aggregation", W. Yan and P. Larson, 1995).
+"""Aggregates in two steps, the first where the rows are: below a UNION ALL, and before a join on a side whose many rows
+have few groups ("eager aggregation", W. Yan and P. Larson, 1995).
 
 A group of the first step stands for ``weight`` rows. In the second step counts add the weights up, sums over the other
-side of the join multiply by them, and minima, maxima and DISTINCT ignore them.
+side of the join multiply by them, and minima, maxima and DISTINCT ignore them. A sum of what a CASE takes of the side,
+by conditions on the other, is a CASE of sums.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operato
 from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
-from dqp.planning.predicates import bare, calm, changing, replaced, strict
+from dqp.planning.predicates import bare, calm, changing, rebuilt, replaced, strict
 from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import refused
 
@@ -136,10 +137,33 @@ def _count(total: exp.Expression) -> exp.Expression:
     return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
 
 
-def _of_side(steps: _Steps, name: str, node: exp.Expression) -> bool:
-    """Enters both steps of an aggregate over the side of the first step."""
+def _taken(node: exp.Expression, inside: frozenset[str], context: Context) -> list[exp.Expression]:
+    """The values of the side, all of one type, that a sum over a CASE takes by conditions on the other side; none if it
+    is another sum, or takes anything else but NULL and 0."""
+    case = node.this
+    if not isinstance(node, exp.Sum) or not isinstance(case, exp.Case):
+        return []
+    conditions = [case.this, *(each.this for each in case.args["ifs"])]
+    values = [case.args.get("default"), *(each.args["true"] for each in case.args["ifs"])]
+    if any(used(each) & inside for each in conditions if each is not None):
+        return []
+    values = [each for each in values if each is not None and not isinstance(each, exp.Null) and each != _ZERO]
+    if len({context.type_of(each) for each in values}) > 1:
+        return []
+    return values if all(used(each) and used(each) <= inside for each in values) else []
+
+
+_ZERO = exp.Literal.number(0)
+
+
+def _of_side(steps: _Steps, name: str, node: exp.Expression, taken: Iterable[exp.Expression] = ()) -> bool:
+    """Enters both steps of an aggregate over the side of the first step, or over what a CASE takes of it."""
     argument, once = _argument(node)
-    if isinstance(node, exp.Min | exp.Max):
+    if taken:
+        sums = {each: steps.partial(exp.Sum(this=each), name) for each in taken}
+        case = rebuilt(node.this, sums.get)
+        steps.items.append((name, steps.total(exp.Sum(this=case), name)))
+    elif isinstance(node, exp.Min | exp.Max):
         partial = steps.partial(node, name)
         steps.items.append((name, steps.total(type(node)(this=partial), name)))
     elif once or argument is None:
@@ -228,9 +252,9 @@ def _finished(tree: Aggregate, steps: _Steps, below: Operator, keys: tuple[Item,
 
 
 def _sides(tree: Operator, kind: str = "inner") -> Iterator[tuple[Operator, str]]:
-    """The largest parts of a join tree that are in one source, each with ``left`` where it is the side of an outer
-    join that is filled with NULLs, else ``inner``."""
-    if place(tree) is not None:
+    """The largest parts of a join tree that are in one source, or a UNION ALL, each with ``left`` where it is the side
+    of an outer join that is filled with NULLs, else ``inner``."""
+    if place(tree) is not None or _is_union_all(tree):
         yield tree, kind
     elif isinstance(tree, Filter):
         yield from _sides(tree.input, kind)
@@ -246,23 +270,24 @@ def _sides(tree: Operator, kind: str = "inner") -> Iterator[tuple[Operator, str]
 def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], context: Context) -> Operator | None:
     """The aggregate with a first step over the side; None if that would be wrong or does not pay. ``around``: the
     columns that the operators around all sides use."""
-    source = place(side)
-    assert source is not None
     inside = frozenset(side.columns)
     keys = around & inside
     for _, each in tree.keys:
         keys |= used(each) & inside
-    of_side: list[Item] = []
+    of_side: list[tuple[str, exp.Expression, list[exp.Expression]]] = []
     others: list[Item] = []
     for name, each in tree.aggregates:
         argument, once = _argument(each)
         names = frozenset() if argument is None else used(argument)
-        if names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max)):
-            if kind == "left" and argument is not None and not strict(argument, names):
-                return None  # It has a value where the side is filled with NULLs.
-            if argument is not None and not calm(argument, context.types):
-                return None  # It may fail for a row that the join drops.
-            of_side.append((name, each))
+        taken = [] if names <= inside else _taken(each, inside, context)
+        if taken or (names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max))):
+            assert argument is not None
+            for value in taken or [argument]:
+                if kind == "left" and not strict(value, used(value)):
+                    return None  # It has a value where the side is filled with NULLs.
+                if not calm(value, context.types):
+                    return None  # It may fail for a row that the join drops.
+            of_side.append((name, each, taken))
         else:
             others.append((name, each))
             keys |= names & inside
@@ -271,23 +296,31 @@ def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], c
     estimate = context.estimator.of(side)
     if estimate.distinct(keys) > FEWER * estimate.rows:
         return None
-    if estimate.rows * costs(context.dialect(source)).row < 1e-3:
+    if sum(_seconds(each, context) for each, _ in _branches(side)) < 1e-3:
         return None
     steps = _Steps(context)
-    if not all(_of_side(steps, name, each) for name, each in of_side):
+    if not all(_of_side(steps, *each) for each in of_side):
         return None
     if not all(_weighed(steps, name, each, kind == "left") for name, each in others):
         return None
     order = {name: number for number, (name, _) in enumerate(tree.aggregates)}
     steps.items.sort(key=lambda each: order[each[0]])
-    first = Aggregate(
-        side, tuple((name, column(name)) for name in side.columns if name in keys), tuple(steps.first), partial=True
-    )
-    reason = refused(first, source, context)
-    if reason is not None:
-        context.remark(f"{source}: {reason}")
-        return None
-    return _finished(tree, steps, _exchanged(tree.input, side, first), tree.keys)
+    by = tuple((name, column(name)) for name in side.columns if name in keys)
+    source = place(side)
+    if source is None:
+        first: Operator | None = _of_branches(side, by, steps.first, context)
+    else:
+        first = Aggregate(side, by, tuple(steps.first), partial=True)
+        if (reason := refused(first, source, context)) is not None:
+            context.remark(f"{source}: {reason}")
+            return None
+    return None if first is None else _finished(tree, steps, _exchanged(tree.input, side, first), tree.keys)
+
+
+def _seconds(tree: Operator, context: Context) -> float:
+    """Of fetching the rows of a tree in one source."""
+    source = place(tree)
+    return 0.0 if source is None else context.estimator.rows(tree) * costs(context.dialect(source)).row
 
 
 def _around(tree: Operator) -> frozenset[str]:
@@ -312,7 +345,7 @@ def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
 
 
 def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Operator:
-    if union.kind != "union" or not union.all or place(union) is not None:
+    if not _is_union_all(union) or place(union) is not None:
         return tree
     steps = _Steps(context)
     for name, each in tree.aggregates:
@@ -322,39 +355,48 @@ def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Oper
             steps.items.append((name, _count(steps.total(exp.Sum(this=rows), name))))
         elif once or not _of_side(steps, name, each):
             return tree
-    branches = list(_branches(union))
-    names = (*(name for name, _ in tree.keys), *(name for name, _ in steps.first))
-    parts: list[Operator] = []
-    for branch, identifiers in branches:
-        renamed: dict[str, exp.Expression] = {
-            name: column(one) for name, one in zip(union.names, identifiers, strict=True)
-        }
-        keys = _renamed(tree.keys, renamed, context)
-        aggregates = _renamed(steps.first, renamed, context)
-        if context.estimator.of(branch).rows < 100:
-            return tree
-        parts.append(Aggregate(branch, keys, aggregates, partial=True))
-    if not _alike(union, context):
+    whole = _of_branches(union, tree.keys, steps.first, context)
+    if whole is None:
         return tree
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = SetOperation(whole, part, "union", True, tuple(map(context.names.new, names)))
-    if not isinstance(whole, SetOperation):
-        return tree
-    whole = replace(whole, names=names)
     return _finished(tree, steps, whole, tuple((name, column(name)) for name, _ in tree.keys))
+
+
+def _of_branches(union: Operator, keys: Iterable[Item], first: Iterable[Item], context: Context) -> Operator | None:
+    """The first step of each branch of a UNION ALL, and their UNION ALL: a group may be in several. None if that would
+    be wrong or does not pay."""
+    names = (*(name for name, _ in keys), *(name for name, _ in first))
+    whole: Operator | None = None
+    if not _alike(union, context):
+        return None
+    for branch, identifiers in _branches(union):
+        renamed: dict[str, exp.Expression] = {
+            name: column(one) for name, one in zip(union.columns, identifiers, strict=True)
+        }
+        if context.estimator.of(branch).rows < 100:
+            return None
+        part = Aggregate(branch, _renamed(keys, renamed, context), _renamed(first, renamed, context), partial=True)
+        if whole is None:
+            whole = part
+        else:
+            whole = SetOperation(whole, part, "union", True, tuple(map(context.names.new, names)))
+    assert isinstance(whole, SetOperation)
+    return replace(whole, names=names)
 
 
 def _branches(tree: Operator) -> Iterator[tuple[Operator, tuple[str, ...]]]:
     """The inputs of a tree of UNION ALLs, with their columns in the order of the union's."""
-    if isinstance(tree, SetOperation) and tree.kind == "union" and tree.all:
-        yield from _branches(tree.left)
-        yield from _branches(tree.right)
+    if _is_union_all(tree):
+        for each in tree.inputs:
+            yield from _branches(each)
     else:
         yield tree, tree.columns
 
 
-def _alike(union: SetOperation, context: Context) -> bool:
+def _is_union_all(tree: Operator) -> bool:
+    return isinstance(tree, SetOperation) and tree.kind == "union" and tree.all
+
+
+def _alike(union: Operator, context: Context) -> bool:
     """Whether no branch's values are converted by the union: they would be aggregated before it."""
     types = [[context.types.get(name) for name in identifiers] for _, identifiers in _branches(union)]
     return all(each == types[0] and None not in each for each in types)
