@@ -66,13 +66,15 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """From the database's own statistics; None where it keeps none. ``low`` and ``high`` are text forms."""
+    """From the database's own statistics; None where it keeps none. ``low`` and ``high`` are text forms.
+    ``correlation``: of the values with the places of their rows, from -1 (descending) over 0 (anywhere) to 1."""
 
     distinct: float | None = None
     null_fraction: float | None = None
     low: str | None = None
     high: str | None = None
     width: float | None = None
+    correlation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

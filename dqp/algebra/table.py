@@ -34,7 +34,7 @@ Replica = tuple[str, str | None, str]
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column. ``type`` is DuckDB's type, ``source_type`` the source's name for it. ``low`` and ``high`` are Python
-    values; ``width`` is in bytes. None: the source has no such statistics. ``collation`` as in
+    values; ``width`` is in bytes; ``correlation`` as in ``dai.drivers.tables.ColumnStatistics``. None: the source has no such statistics. ``collation`` as in
     ``dai.drivers.tables.Column``."""
 
     name: str
@@ -46,6 +46,7 @@ class Column:
     low: Any = None
     high: Any = None
     width: float = 8.0
+    correlation: float | None = None
     collation: str | None = None
     source_name: str | None = None
     """Its name in the source; None if that is ``name``."""
@@ -223,6 +224,7 @@ def table_of(
                 low=types.value(stored.low, type),
                 high=types.value(stored.high, type),
                 width=width,
+                correlation=stored.correlation,
                 collation=each.collation,
                 common=common.get(each.name, ()),
                 meaning=_meaning(alias, info, each, said),

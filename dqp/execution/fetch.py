@@ -34,7 +34,7 @@ from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure
 from dqp.execution.overtaking import chance_of, raced
-from dqp.planning.splitting import FEW, divided, scanned
+from dqp.planning.splitting import divided, few, scanned
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
 
@@ -177,7 +177,7 @@ class Reading(Arriving):
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
     """Whether few of a table's rows are expected from a database that reads a table with several workers."""
     scan, expected = scanned(remote), execution.expected(remote)
-    if scan is None or expected is None or expected > FEW * scan.table.rows:
+    if scan is None or expected is None or expected > few(scan):
         return False
     return not properties(catalog.sources[remote.source].dialect).SINGLE_THREADED
 

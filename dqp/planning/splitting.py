@@ -18,9 +18,11 @@ _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USM
 _KEY = "key of the part"
 SPLIT_ROWS = 500_000.0
 """Rows of a table from which its scan is read in parts."""
-FEW = 0.1
-"""The part of a table's rows up to which a database with workers of its own reads them faster in one statement: each
-part would look at every row."""
+FEW, FEW_SCATTERED = 0.1, 0.25
+"""The part of a table's rows up to which a database with workers of its own reads them faster in one statement. Each
+part of a table that does not lie in the order of its key (``IN_ORDER``) looks at every row."""
+IN_ORDER = 0.9
+"""Correlation of a key with the places of its rows, from which a range of it lies together."""
 BESIDES = 0.3
 """Most rows of other tables that a part may read again, for each row of the split table."""
 
@@ -58,6 +60,13 @@ def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
     """As ``parts``, if the scan has at least ``rows`` rows, which a range finds together; else only ``remote``."""
     scan = scanned(remote)
     return (remote,) if scan is None or scan.table.rows < rows or scan.table.scattered else parts(remote, number)
+
+
+def few(scan: Scan) -> float:
+    """The most rows that are few of those that can be read in parts by ``scan``."""
+    correlation = scan.table.column(scan.table.keys[0][0]).correlation
+    in_order = correlation is None or abs(correlation) >= IN_ORDER
+    return scan.table.rows * (FEW if in_order else FEW_SCATTERED)
 
 
 def _below(node: Operator) -> Scan | None:

@@ -5,6 +5,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,20 @@ def test_a_large_scan_is_read_in_parts() -> None:
     assert len(source.asked) == 4
 
 
-@pytest.mark.parametrize(("rows", "statements"), [(50, 1), (800, 4)])
-def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(rows: float, statements: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "correlation", "statements"),
+    [(50, None, 1), (200, None, 4), (200, -0.98, 4), (200, 0.1, 1), (800, 0.1, 4)],
+)
+def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(
+    rows: float, correlation: float | None, statements: int
+) -> None:
+    """More rows are few where each part would look at every row because the table is not in the order of its key."""
     double = Double("pg", answer(batch(1, 1)))
+    table = numbers("pg")
+    table = replace(table, columns=(replace(table.columns[0], correlation=correlation), table.columns[1]))
     with execution(split_rows=500, splits=4) as running:
         running.estimate = lambda _: rows
-        read(remote(numbers("pg")), catalog_of(double), running).table()
+        read(remote(table), catalog_of(double), running).table()
     assert len(double.asked) == statements
 
 

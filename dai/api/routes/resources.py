@@ -51,6 +51,7 @@ class Column(BaseModel):
     low: str | None
     high: str | None
     width: float | None
+    correlation: float | None
 
 
 class Statistics(BaseModel):

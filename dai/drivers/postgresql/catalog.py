@@ -166,7 +166,7 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 _STATISTICS = b"""
 SELECT s.attname, CASE WHEN s.n_distinct >= 0 THEN s.n_distinct ELSE -s.n_distinct * greatest(c.reltuples, 0) END,
   s.null_frac, s.avg_width, coalesce(n.low, d.low, b.bounds[1]),
-  coalesce(n.high, d.high, b.bounds[array_upper(b.bounds, 1)])
+  coalesce(n.high, d.high, b.bounds[array_upper(b.bounds, 1)]), s.correlation
 FROM pg_catalog.pg_stats s JOIN pg_catalog.pg_namespace m ON m.nspname = s.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = m.oid AND c.relname = s.tablename
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = s.attname
@@ -199,9 +199,9 @@ def statistics(connection: psycopg.Connection[Any], table: str) -> Statistics:
         size_bytes=None if bytes_ is None else int(bytes_),
         columns={
             str(column): ColumnStatistics(
-                distinct=_number(distinct), null_fraction=_number(nulls), low=low, high=high, width=_number(width)
+                _number(distinct), _number(nulls), low, high, _number(width), _number(correlation)
             )
-            for column, distinct, nulls, width, low, high in _rows(columns)
+            for column, distinct, nulls, width, low, high, correlation in _rows(columns)
         },
     )
 

@@ -75,6 +75,19 @@ def test_the_ends_of_a_column_are_among_its_common_values_too(driver: PostgreSQL
     assert ends == {"few": ("0.0", "10.0"), "whole": ("-10", "-8"), "d": ("2020-01-31", "2020-02-01")}
 
 
+def test_whether_a_table_lies_in_the_order_of_a_column(driver: PostgreSQL) -> None:
+    execute(
+        driver,
+        "CREATE TABLE laid AS SELECT n AS up, -n AS down, n * 7919 % 1000 AS anyhow, 1 AS one"
+        " FROM generate_series(1, 1000) AS n",
+        "ANALYZE laid",
+    )
+    known = {name: each.correlation for name, each in driver.statistics("laid").columns.items()}
+    assert (known["up"], known["down"]) == (1, -1)
+    assert known["anyhow"] is not None
+    assert abs(known["anyhow"]) < 0.5
+
+
 def test_a_misspelt_table_is_named_as_sql_writes_it(postgres_url: str) -> None:
     driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=30))
     assert isinstance(driver, PostgreSQL)
