@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import select
 import sqlite3
 import threading
@@ -45,14 +46,19 @@ MOST = max(2, min(4, cores()))
 MANY_ROWS = 8192
 """Rows of a result that the driver's connection reads, and then once more the process."""
 AGAIN_SECONDS = 0.1
-"""Processor time that these may take: a statement that has to compute before it has rows does so once. Elapsed time
-would count waits for Python's lock, which ``sqlite3`` gives up for each row."""
+"""Processor time that these may take, as the process computes them again. Elapsed time would count waits for Python's
+lock, which ``sqlite3`` gives up for each row."""
+MOST_AGAIN, MOST_AGAIN_BYTES, VALUE_SECONDS = 1 << 17, 32 << 20, 2e-6
+"""Where the first rows take long (a filter looks for them) and the next ones do not, the connection reads on until a
+value took so long on average, but never so many rows: then those to come are probably worth it that a process looks for
+the first ones again."""
 START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
 """Of a batch at most: of numbers, and of texts, which may be much longer than those of the first rows."""
 _PIPE_BYTES = 1 << 20
 _MOST_COLUMNS = 60
+_LONGEST = MOST_AGAIN * VALUE_SECONDS
 _LARGE = 1 << 53
 """Beyond it not every whole number is an 8-byte float."""
 _NO_MEMORY = "emory"
@@ -282,9 +288,9 @@ class Readers:
         """All rows of the query: of many that come fast, a process reads all from the beginning. ``asking`` is around
         each wait."""
         reader = None
-        if begun.seconds < AGAIN_SECONDS and self.begun():
-            begun = begun.read(MANY_ROWS)
-            if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and query.alike():
+        if begun.seconds < _LONGEST * len(begun.columns) and self.begun():
+            begun, rows = _read_until_worth(begun)
+            if not begun.portions.at_end and begun.have >= rows and query.alike():
                 reader = self.take()
         if reader is not None:
             size = sum(each.nbytes for each in begun.columns)
@@ -324,6 +330,18 @@ class Readers:
                 each.kill()  # who reads from it closes it
         for each in idle:
             each.close()
+
+
+def _read_until_worth(begun: Begun) -> tuple[Begun, float]:
+    """With more rows read, and the number of rows from which a process is worth what it computes again."""
+    more = begun.read(MANY_ROWS)
+    if more.seconds < AGAIN_SECONDS or more.portions.at_end:
+        return more, MANY_ROWS
+    a_row = (more.seconds - begun.seconds) / max(1, more.have - begun.have)
+    spared = VALUE_SECONDS * len(begun.columns) - a_row
+    rows = begun.seconds / spared if spared > 0 else math.inf
+    most = min(MOST_AGAIN, MOST_AGAIN_BYTES * more.have // max(1, sum(each.nbytes for each in more.columns)))
+    return (more.read(math.ceil(rows)) if rows <= most else more), rows
 
 
 def _awaited(rows: Iterator[pa.RecordBatch], asking: Asking, stop: Callable[[], None]) -> Iterator[pa.RecordBatch]:
