@@ -1,6 +1,8 @@
 """Large results of SQLite, which processes read: the same answers and errors as from the driver's connection."""
 
+import contextlib
 import datetime
+import math
 import os
 import signal
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -257,8 +260,36 @@ def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
     table(driver, "SELECT i FROM t")
     assert len(asked) == 1
     monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.0)
-    assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
-    assert len(asked) == 1
+    for most, seconds, times in ((0, 0.0, 1), (readers.MOST_AGAIN, 0.0, 1), (readers.MOST_AGAIN, 1.0, 2)):
+        monkeypatch.setattr(readers, "MOST_AGAIN", most)
+        monkeypatch.setattr(readers, "VALUE_SECONDS", seconds)
+        assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
+        assert len(asked) == times
+
+
+def test_what_comes_fast_after_its_first_rows_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The more the longer they took, as far as they may be kept."""
+
+    def enough(seconds: float, after: float) -> tuple[int, float]:
+        """Rows read and rows needed, where the first rows take so many seconds and each of the next ones ``after``."""
+
+        def read(_: readers.Begun, wanted: int) -> readers.Begun:
+            return replace(begun, have=wanted, seconds=seconds + after * (wanted - 256))
+
+        monkeypatch.setattr(readers.Begun, "read", read)
+        more, needed = readers._read_until_worth(replace(begun, have=256, seconds=seconds))
+        return more.have, needed
+
+    columns = [pa.array(range(256)), pa.array(["a" * 20] * 256)]
+    portions = rows.Portions(lambda _: [], contextlib.nullcontext)
+    begun = readers.Begun(columns, 256, 0.0, portions, lambda *_: [])
+    assert enough(0.0, 1e-6) == (readers.MANY_ROWS, readers.MANY_ROWS)
+    have, needed = enough(0.3, 1e-6)
+    assert needed == pytest.approx(100_000)
+    assert have == 100_000
+    assert enough(0.3, 5e-6) == (readers.MANY_ROWS, math.inf)
+    have, needed = enough(3.0, 1e-6)
+    assert have < needed == pytest.approx(1_000_000)
 
 
 def test_waiting_for_the_first_rows_is_not_computing_them(

@@ -48,7 +48,7 @@ MANY_ROWS = 8192
 AGAIN_SECONDS = 0.1
 """Processor time that these may take, as the process computes them again. Elapsed time would count waits for Python's
 lock, which ``sqlite3`` gives up for each row."""
-MOST_AGAIN, MOST_AGAIN_BYTES, VALUE_SECONDS = 1 << 17, 32 << 20, 2e-6
+MOST_AGAIN, MOST_AGAIN_BYTES, VALUE_SECONDS = 1 << 18, 32 << 20, 2e-6
 """Where the first rows take long (a filter looks for them) and the next ones do not, the connection reads on until a
 value took so long on average, but never so many rows: then those to come are probably worth it that a process looks for
 the first ones again."""
@@ -289,8 +289,8 @@ class Readers:
         each wait."""
         reader = None
         if begun.seconds < _LONGEST * len(begun.columns) and self.begun():
-            begun, rows = _read_until_worth(begun)
-            if not begun.portions.at_end and begun.have >= rows and query.alike():
+            begun, needed = _read_until_worth(begun)
+            if not begun.portions.at_end and begun.have >= needed and query.alike():
                 reader = self.take()
         if reader is not None:
             size = sum(each.nbytes for each in begun.columns)

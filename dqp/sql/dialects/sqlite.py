@@ -58,13 +58,14 @@ _MOST_IN_RANGE = 1 / 20
 _MOST_APART = 50
 """Conditions of one filter that are written one by one: SQLite's expressions are at most 1,000 deep."""
 _GUARDS = {
-    "boolean": "{0} NOT IN (0, 1)",
-    "bigint": "typeof({0}) NOT IN ('integer', 'null')",
-    "double": "typeof({0}) NOT IN ('real', 'null')",
-    "varchar": "typeof({0}) NOT IN ('text', 'null')",
-    "looked into": "typeof({0}) NOT IN ('text', 'null') OR instr({0}, char(0))",
-    "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
+    "boolean": "{0} IN (0, 1) OR {0} IS NULL",
+    "bigint": "typeof({0}) IN ('integer', 'null')",
+    "double": "typeof({0}) IN ('real', 'null')",
+    "varchar": "typeof({0}) IN ('text', 'null')",
+    "looked into": "typeof({0}) = 'text' AND instr({0}, char(0)) = 0 OR {0} IS NULL",
+    "date": "{0} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]' OR {0} IS NULL",
 }
+"""What is true of the values that a column may hold, by its type."""
 _DAY, _MINUTES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]", "[0-9][0-9]:[0-9][0-9]"
 _FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"
 _RAW = {
@@ -87,30 +88,32 @@ _RAW = {
 }
 """A column as text, whatever its values are: those of its type have DuckDB's text, others are as they stand there."""
 _NUMBER = "CASE WHEN typeof({0}) IN ('integer', 'real') THEN CAST({0} AS REAL) END"
-_REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
-"""An integer overflow, which is an error, where the conditions are true."""
+_REFUSED = "abs(-9223372036854775807 - ({0} IS {0}))"
+"""An integer overflow, which is an error."""
 _COLUMN = re.compile(r'\w+\."')
-GUARD = _REFUSED.partition("{")[0]
-"""How a guard begins."""
-_GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\(\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
+GUARD = "iif("
+"""How a guard begins, and nothing else in a statement."""
+_GUARDED = re.compile(r'abs\(-9223372036854775807 - \(\w+\."((?:[^"]|"")*)" IS ')
 
 
 class _Guard(str):
     """Stands among the conditions of a WHERE: rows are refused that have something else in the column than it says.
-    ``column`` and ``bad`` are SQL."""
+    ``column`` and ``good`` are SQL. What fails is behind a jump: for a good row it takes a fifth of the time that the
+    same takes as one number, computed from all of it."""
 
     column: str
-    bad: str
+    good: str
 
     @classmethod
-    def of(cls, column: str, bad: str) -> _Guard:
-        guard = cls(_REFUSED.format(bad, ""))
-        guard.column, guard.bad = column, bad
+    def of(cls, column: str, good: str) -> _Guard:
+        guard = cls(f"{GUARD}{good}, 1, {_REFUSED.format(column)})")
+        guard.column, guard.good = column, good
         return guard
 
     def after(self, conditions: Iterable[str]) -> str:
         """The guard, for only those rows for which these conditions are true."""
-        return _REFUSED.format(self.bad, "".join(f" AND {each}" for each in conditions))
+        before = " AND ".join(conditions)
+        return f"{GUARD}{self.good}, 1, iif({before}, {_REFUSED.format(self.column)}, 1))" if before else self
 
 
 def _repeated(condition: str, guard: _Guard) -> bool:
@@ -251,7 +254,13 @@ class SQLite(Dialect):
         that conditions before a guard leave out need not be readable for it."""
         guards = [each for each in where if isinstance(each, _Guard)]
         rest = [each for each in where if not isinstance(each, _Guard)]
-        guards.sort(key=lambda guard: (all(guard.column not in each for each in rest), "GLOB" in guard.bad))
+        rest.sort(key=len)  # a list of keys takes longer than a comparison
+
+        def order(guard: _Guard) -> tuple[bool, bool, int]:
+            uses = [len(each) for each in rest if guard.column in each]
+            return not uses, "GLOB" in guard.good, min(uses, default=0)
+
+        guards.sort(key=order)
         in_sequence: list[str] = []
         for at in range(len(guards) + 1):
             later = [each.column for each in guards[at:]]
