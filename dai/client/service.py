@@ -290,8 +290,8 @@ class Resource(Elsewhere):
 
     def statistics(self, table: str) -> Mapping[str, Any]:
         """What the database knows of a table without reading it: ``rows``, ``size_bytes``, and in ``columns``, by name,
-        ``distinct``, ``null_fraction``, ``low``, ``high``, ``width``, ``correlation``; None for what it does not know. NotFoundError
-        suggests the nearest name."""
+        ``distinct``, ``null_fraction``, ``low``, ``high``, ``width``, ``correlation``; None for what it does not
+        know. NotFoundError suggests the nearest name."""
         reported: Mapping[str, Any] = self.service.get(f"{self._path}/statistics{_parameters(table=table)}")
         return reported
 

@@ -34,8 +34,8 @@ Replica = tuple[str, str | None, str]
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column. ``type`` is DuckDB's type, ``source_type`` the source's name for it. ``low`` and ``high`` are Python
-    values; ``width`` is in bytes; ``correlation`` as in ``dai.drivers.tables.ColumnStatistics``. None: the source has no such statistics. ``collation`` as in
-    ``dai.drivers.tables.Column``."""
+    values; ``width`` is in bytes; ``correlation`` as in ``dai.drivers.tables.ColumnStatistics``. None: the source has
+    no such statistics. ``collation`` as in ``dai.drivers.tables.Column``."""
 
     name: str
     type: str
