@@ -144,6 +144,25 @@ def test_the_form_of_the_filter(held: tuple[int | None, ...], said: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("held", "rows", "said"),
+    [
+        (range(1, 900_000, 600), 2_000_000, "= ANY('{1,601,"),
+        (range(1, 900_000, 100), 100_000, None),
+        (range(1, 18_000, 2), 100_000, ">= 1"),
+    ],
+    ids=["few for the rows", "too many, nearly all the keys there may be", "too many, within a range"],
+)
+def test_keys_of_a_column_of_which_nothing_is_known(held: range, rows: float, said: str | None) -> None:
+    """The ends of the column that has the keys stand for its own."""
+    small, large = Double("s", keys(*held)), Double("l", probing)
+    unknown = tuple(replace(each, distinct=None, low=None, high=None) for each in table("l", rows).columns)
+    scan = Scan(replace(table("l", rows), columns=unknown), (("l_k", "k"), ("l_v", "v")))
+    run(catalog_of(small, large), joined(Remote("l", scan), leaf("s", 100)))
+    assert (said or "") in large.asked[0]
+    assert ("WHERE" in large.asked[0]) is (said is not None)
+
+
+@pytest.mark.parametrize(
     ("kind", "left", "reduced"),
     [
         ("inner", "l", True),

@@ -22,7 +22,7 @@ from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
-from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.estimates import ColumnStatistics, Estimate
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
@@ -31,16 +31,21 @@ from dqp.planning.semijoins.forms import in_words, together
 from dqp.planning.semijoins.program import Reduction, share
 
 
+DISTINCT = 0.1
+"""Distinct values of a column for each row, where nobody says how many there are."""
+
+
 def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:
     """The tree with a filter in the probe's statement; the same tree if no filter pays. ``keys``: the build's rows."""
     probe = reduction.probe
     if not keys.num_rows or any(keys.column(one).null_count == keys.num_rows for one, _ in reduction.pairs):
         smaller: Operator = Sort(probe.tree, (), 0)
     else:
+        build = context.estimator.of(reduction.build)
         conditions = [
             condition
             for one, other in reduction.pairs
-            for condition in _conditions(keys.column(one), other, probe, context)
+            for condition in _conditions(keys.column(one), build.columns.get(one), other, probe, context)
         ]
         form = together(reduction, keys, conditions, context)
         reduced_tree = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
@@ -79,8 +84,11 @@ def at_hand(build: Inline) -> pa.Table:
     return build.data.select([name for _, name in build.items]).rename_columns(list(build.columns))
 
 
-def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Context) -> list[exp.Expression]:
-    """The conditions of the keys on a column of the probe; none if they would keep most of the rows."""
+def _conditions(
+    keys: pa.ChunkedArray, expected: ColumnStatistics | None, name: str, remote: Remote, context: Context
+) -> list[exp.Expression]:
+    """The conditions of the keys on a column of the probe; none if they would keep most of the rows. ``expected``:
+    what was known of the keys, whose ends stand for those of the column where its source does not say them."""
     probe, type = context.estimator.of(remote), context.types.get(name, "")
     values = pc.unique(keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)).drop_null()
     count = len(values)
@@ -104,22 +112,23 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
         return span
     if listed:
         return [in_list(name, map(literal, sorted(values.to_pylist())), part)]
+    distinct = DISTINCT * probe.rows if distinct is None else distinct
     if _many(values, type, distinct, probe, context.dialect(remote.source)):
-        assert part is not None
-        return [in_numbers(name, sorted(values.to_pylist()), part)]
+        return [in_numbers(name, sorted(values.to_pylist()), min(1.0, count / max(1.0, distinct)))]
     first, last = number(low), number(high)
-    if first is None or last is None or statistics is None or statistics.low is None or statistics.high is None:
-        return span
-    return span if share(first, last, statistics) <= LARGEST_PART else []
+    for each in (statistics, expected):
+        if first is not None and last is not None and each is not None and None not in (each.low, each.high):
+            return span if share(first, last, each) <= LARGEST_PART else []
+    return span
 
 
-def _many(values: pa.Array, type: str, distinct: float | None, probe: Estimate, dialect: str) -> bool:
+def _many(values: pa.Array, type: str, distinct: float, probe: Estimate, dialect: str) -> bool:
     """Whether a list of many whole numbers pays."""
     width = BITS.get(type)
     if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
         return False
     count = len(values)
-    if distinct is None or count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
+    if count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
         return False
     of = costs(dialect)
     return (1 - count / distinct) * probe.rows * (of.row + of.byte * probe.width) > NUMBER * count
