@@ -30,7 +30,6 @@ from dqp.planning.rules.subtrees import refused
 from dqp.planning.semijoins.forms import in_words, together
 from dqp.planning.semijoins.program import Reduction, share
 
-
 DISTINCT = 0.1
 """Distinct values of a column for each row, where nobody says how many there are."""
 
