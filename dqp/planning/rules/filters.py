@@ -1,5 +1,5 @@
 """Moves filters as near to the tables as the answer allows, and adds filters that follow from the equalities of join
-conditions. An outer join whose unmatched rows a filter drops becomes an inner join."""
+conditions. An outer join whose unmatched rows a filter, or another join, drops becomes an inner join."""
 
 from __future__ import annotations
 
@@ -201,13 +201,27 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
             if kind in ("right", "semi"):
                 inferred = _inferred(equalities, known_right, context)
                 to_left += [each for each in inferred if used(each) <= left and each not in known_left]
+    below_left = _matched(tree.left, here) if kind in ("inner", "right", "semi") else tree.left
+    below_right = _matched(tree.right, here) if kind in ("inner", "left", "semi") else tree.right
     join = replace(
         tree,
-        left=_pushed(tree.left, _different(to_left), context),
-        right=_pushed(tree.right, _different(to_right), context),
+        left=_pushed(below_left, _different(to_left), context),
+        right=_pushed(below_right, _different(to_right), context),
         condition=all_of(_different(here)),
     )
     return _kept(join, above)
+
+
+def _matched(tree: Operator, conditions: Predicates) -> Operator:
+    """The side of a join whose other rows are dropped, without outer rows that its conditions never match."""
+    if isinstance(tree, Filter):
+        return tree.with_inputs(_matched(tree.input, conditions))
+    if not isinstance(tree, Join):
+        return tree
+    tree = _narrowed(tree, conditions, frozenset(tree.left.columns), frozenset(tree.right.columns))
+    left = _matched(tree.left, conditions) if tree.kind not in ("right", "full") else tree.left
+    right = _matched(tree.right, conditions) if tree.kind in ("inner", "right") else tree.right
+    return tree.with_inputs(left, right)
 
 
 def _narrowed(tree: Join, predicates: Predicates, left: frozenset[str], right: frozenset[str]) -> Join:
