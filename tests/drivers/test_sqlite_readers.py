@@ -273,7 +273,7 @@ def test_what_comes_fast_after_its_first_rows_is_computed_twice(monkeypatch: pyt
     def enough(seconds: float, after: float) -> tuple[int, float]:
         """Rows read and rows needed, where the first rows take so many seconds and each of the next ones ``after``."""
 
-        def read(_: readers.Begun, wanted: int) -> readers.Begun:
+        def read(_: readers.Begun, wanted: int, most: float) -> readers.Begun:
             return replace(begun, have=wanted, seconds=seconds + after * (wanted - 256))
 
         monkeypatch.setattr(readers.Begun, "read", read)
@@ -283,13 +283,35 @@ def test_what_comes_fast_after_its_first_rows_is_computed_twice(monkeypatch: pyt
     columns = [pa.array(range(256)), pa.array(["a" * 20] * 256)]
     portions = rows.Portions(lambda _: [], contextlib.nullcontext)
     begun = readers.Begun(columns, 256, 0.0, portions, lambda *_: [])
-    assert enough(0.0, 1e-6) == (readers.MANY_ROWS, readers.MANY_ROWS)
+    assert enough(0.0, 1e-6) == (readers.MANY_ROWS, 0)
     have, needed = enough(0.3, 1e-6)
     assert needed == pytest.approx(100_000)
     assert have == 100_000
     assert enough(0.3, 5e-6) == (readers.MANY_ROWS, math.inf)
     have, needed = enough(3.0, 1e-6)
     assert have < needed == pytest.approx(1_000_000)
+
+
+def test_what_is_read_again_has_bounds() -> None:
+    def begun(value: str, seconds: float) -> readers.Begun:
+        def fetch(wanted: int) -> list[tuple[str]]:
+            until = time.thread_time() + seconds
+            while time.thread_time() < until:
+                pass
+            return [(value,)] * wanted
+
+        columns = [pa.array([value] * 256)]
+        return readers.Begun(
+            columns,
+            256,
+            0.0,
+            rows.Portions(fetch, contextlib.nullcontext),
+            lambda given, _: [pa.array(next(zip(*given, strict=True)))],
+        )
+
+    assert begun("a", 0.0).read(10_000, 60.0).have >= 10_000
+    assert begun("a", 0.02).read(10_000, 0.01).have == 512
+    assert begun("a" * 100_000, 0.0).read(10_000, 60.0).have == 512
 
 
 def test_waiting_for_the_first_rows_is_not_computing_them(

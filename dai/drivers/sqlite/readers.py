@@ -200,15 +200,19 @@ class Begun:
     portions: Portions
     convert: Convert
 
-    def read(self, rows: int) -> Begun:
-        """The same, with so many rows at least, if there are."""
+    def read(self, rows: int, seconds: float) -> Begun:
+        """The same, with so many rows at least, if there are, unless they take that long or have MOST_AGAIN_BYTES."""
         parts, have, most = [self.columns], self.have, portion_rows(len(self.columns))
-        began = time.thread_time()
-        while have < rows and (more := self.portions.next(most)):
+        size, spent, began = _size(self.columns), 0.0, time.thread_time()
+        while have < rows and size < MOST_AGAIN_BYTES and spent < seconds:
+            if not (more := self.portions.next(min(most, have))):
+                break
             parts.append(self.convert(more, 1 + have))
             have += len(more)
+            size += _size(parts[-1])
+            spent = time.thread_time() - began
         columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
-        return Begun(columns, have, self.seconds + time.thread_time() - began, self.portions, self.convert)
+        return Begun(columns, have, self.seconds + spent, self.portions, self.convert)
 
 
 class Reader:
@@ -293,8 +297,8 @@ class Readers:
             if not begun.portions.at_end and begun.have >= needed and query.alike():
                 reader = self.take()
         if reader is not None:
-            size = sum(each.nbytes for each in begun.columns)
-            rows = _answered(self.uri, reader, query, max(1, batch_bytes * begun.have // max(size, 1)))
+            size = max(1, _size(begun.columns))
+            rows = _answered(self.uri, reader, query, max(1, batch_bytes * begun.have // size))
             whole = False
             try:
                 stream = Stream(query.schema, _awaited(rows, asking, reader.kill))
@@ -334,14 +338,18 @@ class Readers:
 
 def _read_until_worth(begun: Begun) -> tuple[Begun, float]:
     """With more rows read, and the number of rows from which a process is worth what it computes again."""
-    more = begun.read(MANY_ROWS)
+    more = begun.read(MANY_ROWS, max(AGAIN_SECONDS, begun.seconds))
     if more.seconds < AGAIN_SECONDS or more.portions.at_end:
-        return more, MANY_ROWS
+        return more, 0.0
     a_row = (more.seconds - begun.seconds) / max(1, more.have - begun.have)
     spared = VALUE_SECONDS * len(begun.columns) - a_row
     rows = begun.seconds / spared if spared > 0 else math.inf
-    most = min(MOST_AGAIN, MOST_AGAIN_BYTES * more.have // max(1, sum(each.nbytes for each in more.columns)))
-    return (more.read(math.ceil(rows)) if rows <= most else more), rows
+    most = min(MOST_AGAIN, MOST_AGAIN_BYTES * more.have // max(1, _size(more.columns)))
+    return (more.read(math.ceil(rows), more.seconds) if rows <= most else more), rows
+
+
+def _size(columns: Sequence[pa.Array]) -> int:
+    return sum(each.nbytes for each in columns)
 
 
 def _awaited(rows: Iterator[pa.RecordBatch], asking: Asking, stop: Callable[[], None]) -> Iterator[pa.RecordBatch]:

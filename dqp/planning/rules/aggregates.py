@@ -148,7 +148,8 @@ def _taken(node: exp.Expression, inside: frozenset[str], context: Context) -> li
     if any(used(each) & inside for each in conditions if each is not None):
         return []
     values = [each for each in values if each is not None and not isinstance(each, exp.Null) and each != _ZERO]
-    if len({context.type_of(each) for each in values}) > 1:
+    types = {context.type_of(each) for each in values}
+    if len(types) > 1 or (len(values) > 1 and None in types):
         return []
     return values if all(used(each) and used(each) <= inside for each in values) else []
 
