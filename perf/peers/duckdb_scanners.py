@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.resources import files
+from tempfile import gettempdir
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,8 @@ from perf.peers.serving import Opened, serve
 
 
 def open_(urls: Mapping[str, str], settings: Mapping[str, Any]) -> Opened:
-    connection = duckdb.connect()
+    # not in the project's directory: what a peer that is stopped has written there stays
+    connection = duckdb.connect(config={"temp_directory": f"{gettempdir()}/dai-peer-duckdb"})
     for name in ("postgres", "mysql", "sqlite"):
         package = files(f"duckdb_extension_{name}_scanner")
         extension = package / "extensions" / f"v{duckdb.__version__}" / f"{name}_scanner.duckdb_extension"
