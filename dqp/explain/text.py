@@ -13,7 +13,9 @@ LONGEST = 160
 LISTED = 8
 """Values of a list that people are shown."""
 _VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
-_NESTING = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[()]""")
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_NESTING = re.compile(rf"{_QUOTED}|[()]")
+_GUARDS = re.compile(rf"{_QUOTED}|\b{re.escape(GUARD)}")
 _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 
 
@@ -30,7 +32,7 @@ def shortened(sql: str) -> str:
 def _without_guards(sql: str) -> str:
     """The statement without the conditions that make a value of a wrong type an error (``GUARD``)."""
     count = 0
-    while (start := sql.find(GUARD)) >= 0:
+    while (start := next((each.start() for each in _GUARDS.finditer(sql) if each[0] == GUARD), -1)) >= 0:
         depth, end = 0, len(sql)
         for each in _NESTING.finditer(sql, start):
             depth += {"(": 1, ")": -1}.get(each[0], 0)

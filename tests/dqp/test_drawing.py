@@ -138,6 +138,7 @@ def test_guards_are_folded_away() -> None:
         (f"SELECT a FROM t WHERE a > 1 AND {guard}", "SELECT a FROM t WHERE a > 1"),
     ):
         assert shortened(text) == f"{left} -- and 1 guard against values of other types"
+    assert shortened("SELECT a FROM t WHERE a = 'iif(' AND b = 2") == "SELECT a FROM t WHERE a = 'iif(' AND b = 2"
     assert shortened("SELECT 1") == "SELECT 1"
 
 

@@ -148,13 +148,25 @@ def _taken(node: exp.Expression, inside: frozenset[str], context: Context) -> li
     if any(used(each) & inside for each in conditions if each is not None):
         return []
     values = [each for each in values if each is not None and not isinstance(each, exp.Null) and each != _ZERO]
-    types = {context.type_of(each) for each in values}
-    if len(types) > 1 or (len(values) > 1 and None in types):
+    if len({context.type_of(each) for each in values}) > 1:
         return []
-    return values if all(used(each) and used(each) <= inside for each in values) else []
+    return values if all(used(each) <= inside and _adds_up(each, context) for each in values) else []
 
 
 _ZERO = exp.Literal.number(0)
+
+
+def _adds_up(value: exp.Expression, context: Context) -> bool:
+    """Whether a sum of all its values certainly has no overflow, as those have that the CASE does not take."""
+    type = context.type_of(value) or ""
+    decimal = _DECIMAL.fullmatch(type.replace(" ", ""))
+    short = type in _SHORT if decimal is None else int(decimal[1]) <= _MOST_DIGITS
+    return isinstance(bare(value), exp.Column) and short
+
+
+_SHORT = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE"})
+_MOST_DIGITS = 18
+"""Of decimals, whose sums have 38."""
 
 
 def _of_side(steps: _Steps, name: str, node: exp.Expression, taken: Iterable[exp.Expression] = ()) -> bool:
@@ -189,14 +201,14 @@ def mean(total: exp.Expression, count: exp.Expression, of: exp.Expression, conte
     rounded once (while the total has less than 16 digits)."""
     double: exp.Expression = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
     decimal = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
-    if decimal is not None and decimal[1] != "0":
-        units = exp.Literal.number(f"1e{decimal[1]}")
+    if decimal is not None and decimal[2] != "0":
+        units = exp.Literal.number(f"1e{decimal[2]}")
         double = exp.Round(this=exp.Mul(this=double, expression=units))
         count = exp.Paren(this=exp.Mul(this=count, expression=units.copy()))
     return exp.Div(this=double, expression=count, typed=False, safe=False)
 
 
-_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> bool:
