@@ -236,7 +236,7 @@ def test_a_thousand_services_renew_their_leases_at_once(known: Known) -> None:
         return float(answer.json()["expires"][key])
 
     before = alice.get("/entry", params={"key": names[0]}).json()["time"]
-    with ThreadPoolExecutor(32) as pool:
+    with ThreadPoolExecutor(16) as pool:  # with more than 20 httpx closes connections, some of them in use
         ends = list(pool.map(renewed, names))
     assert len(ends) == 1000
     assert min(ends) >= before + 5000
