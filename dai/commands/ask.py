@@ -126,7 +126,8 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"The document {file} cannot be read: {error.strerror}.") from error
+        hint = "The address of a service is given with --server." if "://" in file else None
+        raise UsageError(f"The document {file} cannot be read: {error.strerror}.", hint=hint) from error
 
 
 def _one_end_point(arguments: argparse.Namespace, document: bytes) -> int:
