@@ -35,10 +35,11 @@ def bound(most: int, processes: int = 1) -> None:
     beside it goes on."""
     if sys.platform.startswith("linux"):
         statm = os.open("/proc/self/statm", os.O_RDONLY)  # once: later there may be no file or memory left
-        begun = _mapped(statm) + STACKS_BYTES
+        least = _mapped(statm)
+        begun = least + STACKS_BYTES
         most = begun + most if most else by_itself(begun, machine.memory() // processes)
         threading.Thread(target=_watch, args=(most, statm), name="memory", daemon=True).start()
-        threading.Thread(target=_collect, args=(statm,), name="garbage", daemon=True).start()
+        threading.Thread(target=_collect, args=(statm, least), name="garbage", daemon=True).start()
 
 
 def give_back() -> None:
@@ -71,8 +72,7 @@ def _watch(most: int, statm: int) -> None:
         time.sleep(TICK_SECONDS)
 
 
-def _collect(statm: int) -> None:
-    least = _mapped(statm)
+def _collect(statm: int, least: int) -> None:
     took = 0.0
     while True:
         time.sleep(max(GARBAGE_SECONDS, GARBAGE_PAUSES * took))
