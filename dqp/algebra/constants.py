@@ -113,6 +113,21 @@ def ends(values: Any) -> tuple[Any, Any] | None:
         return None
 
 
+def narrowed(low: int, high: int, comparison: exp.Expression) -> tuple[int, int] | None:
+    """The ends of a column's range that a comparison with a whole number leaves; None for another comparison."""
+    bound = value(comparison.args.get("expression"))
+    if not isinstance(bound, int) or isinstance(bound, bool):
+        return None
+    match comparison:
+        case exp.EQ():
+            return max(low, bound), min(high, bound)
+        case exp.LT() | exp.LTE():
+            return low, min(high, bound - isinstance(comparison, exp.LT))
+        case exp.GT() | exp.GTE():
+            return max(low, bound + isinstance(comparison, exp.GT)), high
+    return None
+
+
 def number(value: Any) -> float | None:
     """The value as a number, to interpolate within a range; None for text and for infinite values."""
     if isinstance(value, datetime.datetime):

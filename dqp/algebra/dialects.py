@@ -73,8 +73,6 @@ class DialectProperties:
     ANY_INDEX: ClassVar[bool] = False
     """Whether the database joins by an index where there is one, however many rows that finds for each value, and gets
     each of them from another place."""
-    BY_ROWID: ClassVar[bool] = False
-    """Whether rows stand in the order of the primary key only if that is one column of the type INTEGER."""
     MERGED_TYPES: ClassVar[tuple[str, ...]] = ()
     """Prefixes of DuckDB type names: of these types the database may hold several values that become one value here."""
     LOOSE: ClassVar[bool] = False

@@ -24,6 +24,8 @@ from dqp.algebra.dialects import properties
 DEFAULT_SCHEMAS = ("", "main", "public")
 """Schemas whose tables need no schema in their names, in order of precedence. A source may call its schema ""."""
 MOST_UNCOUNTED_ROWS = 10_000_000.0
+ROWID = "rowid"
+"""What SQLite calls the number of a row."""
 UNKNOWN_ROWS = 10_000.0
 """The assumed rows of a table without any statistics."""
 NONE: Mapping[str, Any] = {}
@@ -62,9 +64,9 @@ class Column:
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
-    first; ``indexes`` the columns of all its indexes. ``scattered``: the rows of a range of the first key stand in many
-    places, where the database looks for each of them. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same
-    rows, the best one first. ``logical``: the logical name of which it is the best copy."""
+    first; ``indexes`` the columns of all its indexes. ``rowid``: the number of each row, in whose order SQLite keeps
+    them, where no column is that and the table has no replicas. ``rows`` and ``bytes`` are estimates. ``replicas`` have
+    the same rows, the best one first. ``logical``: the logical name of which it is the best copy."""
 
     source: str
     name: str
@@ -73,7 +75,7 @@ class Table:
     keys: tuple[tuple[str, ...], ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
-    scattered: bool = False
+    rowid: Column | None = None
     rows: float = UNKNOWN_ROWS
     counted: bool = True
     """Whether the source says how many rows there are; else ``rows`` is assumed."""
@@ -91,9 +93,20 @@ class Table:
             raise NotFoundError(f"There is no column {name!r} in {self}.", hint=hint)
         return column
 
+    @property
+    def ranged(self) -> Column | None:
+        """The column of which the rows of a range stand together, more or less: ``rowid``, or what the first key begins
+        with."""
+        return self.rowid or (self.column(self.keys[0][0]) if self.keys else None)
+
+    @property
+    def readable(self) -> tuple[Column, ...]:
+        """All that a statement can read: the columns, and ``rowid``."""
+        return self.columns if self.rowid is None else (*self.columns, self.rowid)
+
     @cached_property
     def _by_name(self) -> dict[str, Column]:
-        return {each.name.casefold(): each for each in self.columns}
+        return {each.name.casefold(): each for each in self.readable}
 
     @cached_property
     def identity(self) -> tuple[str, str | None, str]:
@@ -186,10 +199,9 @@ def table_of(
     replicas: tuple[Replica, ...] = (),
     common: Mapping[str, tuple[tuple[Any, float], ...]] = NONE,
     said: Mapping[str, Meaning] = NONE,
-    dialect: str = "",
 ) -> Table:
     """The table of a source with the source's statistics. ``common``: values that many rows have, by column;
-    ``said``: what the federation says of columns, by ``alias.table.column``. ``dialect``: of the source."""
+    ``said``: what the federation says of columns, by ``alias.table.column``."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
     by_name = named(info.columns)
@@ -246,7 +258,7 @@ def table_of(
         indexes=tuple(
             dict.fromkeys(tuple(names[each] for each in index) for index in (each.columns for each in plain))
         ),
-        scattered=properties(dialect).BY_ROWID and not (single is not None and _type_of(info, single) == "integer"),
+        rowid=rowid(info, statistics) if not replicas else None,  # copies need not number their rows alike
         rows=rows,
         counted=known is not None,
         bytes=rows * sum(each.width for each in columns),
@@ -256,8 +268,13 @@ def table_of(
     )
 
 
-def _type_of(info: TableInfo, column: str) -> str:
-    return next(each.type.lower() for each in info.columns if each.name == column)
+def rowid(info: TableInfo, statistics: Statistics) -> Column | None:
+    """The column that is not among the table's; None where it has none."""
+    ends = statistics.columns.get(ROWID)
+    if ends is None or any(each.name.casefold() == ROWID for each in info.columns):
+        return None
+    low, high = (types.value(each, "BIGINT") for each in (ends.low, ends.high))
+    return Column(ROWID, "BIGINT", source_type="integer", nullable=False, low=low, high=high)
 
 
 def _meaning(alias: str, info: TableInfo, column: ColumnInfo, said: Mapping[str, Meaning]) -> Meaning:

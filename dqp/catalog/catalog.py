@@ -269,8 +269,8 @@ class Catalog:
         if known is not None and same and known[2].replicas == replicas:
             return known[2]
         common = statistics.common if isinstance(statistics, Sampled) else NONE
-        stored, dialect = statistics or Statistics(rows=info.rows), self.dialect(alias)
-        table = table_of(alias, info, stored, replicas, common, self._meanings, dialect)
+        stored = statistics or Statistics(rows=info.rows)
+        table = table_of(alias, info, stored, replicas, common, self._meanings)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
         return table

@@ -32,9 +32,10 @@ from dqp.algebra.trees import rewritten, walk_deep
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.source import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
-from dqp.execution.execution import Execution, Measure
+from dqp.execution.execution import Execution, Measure, Slots
 from dqp.execution.overtaking import chance_of, raced
-from dqp.planning.splitting import divided, few, scanned
+from dqp.planning.costing.work import looked_up
+from dqp.planning.splitting import LOOKED_UP, divided, few, scanned
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
 
@@ -153,7 +154,7 @@ class Reading(Arriving):
         splits = 1 if _few(remote, catalog, execution) else options.splits
         parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, splits)]
         self.columns = parts[0][0].statement.columns
-        self._slots = execution.slots(remote.source)
+        self._slots, self._at_once = execution.slots(remote.source), Slots(max(1, splits))
         # the parts of a scan have to have the same types
         self._chance = chance_of(remote, execution) if len(parts) == 1 else None
         fetches = [partial(self._fetch, part) for part in parts]
@@ -161,7 +162,7 @@ class Reading(Arriving):
 
     def _fetch(self, part: tuple[Place, ...], _: Arriving) -> None:
         asked = [Asked.of(each, partial(self._take, each)) for each in part]
-        with self._slots(self._cancellation):
+        with self._at_once(self._cancellation), self._slots(self._cancellation):
             first_of(asked, self._measure, self._cancellation, self._lost)
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
@@ -175,11 +176,14 @@ class Reading(Arriving):
 
 
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
-    """Whether few of a table's rows are expected from a database that reads a table with several workers."""
+    """Whether few of a table's rows are expected from a database that reads a table with several workers, or finds them
+    by an index."""
     scan, expected = scanned(remote), execution.expected(remote)
-    if scan is None or expected is None or expected > few(scan):
+    if scan is None or expected is None:
         return False
-    return not properties(catalog.sources[remote.source].dialect).SINGLE_THREADED
+    if properties(catalog.sources[remote.source].dialect).SINGLE_THREADED:
+        return expected <= LOOKED_UP * scan.table.rows and looked_up(remote.tree, scan)
+    return expected <= few(scan)
 
 
 def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Stream:

@@ -10,6 +10,8 @@ from dqp.sql.dialects.sqlite import GUARD
 
 LONGEST = 160
 """Characters that are shown of an expression or a list of them."""
+MOST_PARTS = 4
+"""Parts of a scan of which each statement is shown."""
 LISTED = 8
 """Values of a list that people are shown."""
 _VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
@@ -108,10 +110,14 @@ def lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
     inner = rest + ("│  " if node.inputs else "   ")
     for each in node.details:
         yield f"{inner}{each}"
+    count = len(node.statements)
     for number, each in enumerate(node.statements, 1):
-        part = f"part {number} of {len(node.statements)}: " if len(node.statements) > 1 else ""
-        for line in f"{part}{shortened(each)}".split("\n"):
-            yield f"{inner}{line}"
+        part = f"part {number} of {count}: " if count > 1 else ""
+        if count <= MOST_PARTS or number in (1, count):
+            for line in f"{part}{shortened(each)}".split("\n"):
+                yield f"{inner}{line}"
+        elif number == 2:
+            yield f"{inner}parts 2 to {count - 1}: the same, each for a range of its own"
     for number, below in enumerate(node.inputs):
         last = number == len(node.inputs) - 1
         yield from lines(below, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))

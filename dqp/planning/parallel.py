@@ -17,7 +17,7 @@ from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
-from dqp.planning.splitting import scanned
+from dqp.planning.splitting import large, scanned
 
 GROUPS = 50_000.0
 """Most estimated groups for which parts pay, because every part sends its groups."""
@@ -55,7 +55,7 @@ def merging_parts(remote: Remote, context: Context, rows: float, left: float = 1
         return remote
     partial = replace(remote, tree=replace(node, partial=True))
     scan = scanned(partial)
-    if scan is None or scan.table.rows < rows or scan.table.scattered:
+    if scan is None or not large(scan, rows):
         return remote
     if left * context.estimator.rows(node) > max(GROUPS, GROUPS_A_ROW * scan.table.rows):
         return remote

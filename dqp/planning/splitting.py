@@ -1,4 +1,5 @@
-"""Splits a large remote scan into statements, each for a range of the first column of the table's primary key.
+"""Splits a large remote scan into statements, each for a range of the first column of the table's primary key, or of
+the rowid of SQLite.
 
 The ranges cover all keys, also keys that the statistics do not know: the first range has no lower end, the last no
 upper end. Each part runs in its own transaction, so a part may see a change that another part does not see.
@@ -11,8 +12,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.constants import narrowed
 from dqp.algebra.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
-from dqp.algebra.trees import walk_deep
+from dqp.algebra.trees import walk, walk_deep
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
@@ -21,6 +23,12 @@ SPLIT_ROWS = 500_000.0
 FEW, FEW_SCATTERED = 0.1, 0.25
 """The part of a table's rows up to which a database with workers of its own reads them faster in one statement. Each
 part of a table that does not lie in the order of its key (``IN_ORDER``) looks at every row."""
+PIECES = 4
+"""Parts by rowid for each that is read at the same time."""
+LARGER = 2
+"""SQLite reads a table in less time than others; parts pay from so many times their rows."""
+LOOKED_UP = 0.01
+"""The most of a table's rows that are few where an index finds them."""
 IN_ORDER = 0.9
 """Correlation of a key with the places of its rows, from which a range of it lies together."""
 BESIDES = 0.3
@@ -49,23 +57,35 @@ def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
         return (remote,)
     key_range = _range(scan)
     assert key_range is not None
-    key, low, high = key_range
+    key, low, high = _left(remote.tree, scan, *key_range)
     number = min(number, high - low + 1)
+    if number < 2:
+        return (remote,)
     bounds = sorted({low + (high - low + 1) * each // number for each in range(1, number)})
     ends: list[tuple[int | None, int | None]] = list(zip([None, *bounds], [*bounds, None], strict=True))
     return tuple(replace(remote, tree=_within(remote.tree, key, *each)) for each in ends)
 
 
 def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
-    """As ``parts``, if the scan has at least ``rows`` rows, which a range finds together; else only ``remote``."""
+    """As ``parts``, if the scan has at least ``rows`` rows; else only ``remote``. There are more parts where those
+    rows of a table that are wanted may stand in a few of them."""
     scan = scanned(remote)
-    return (remote,) if scan is None or scan.table.rows < rows or scan.table.scattered else parts(remote, number)
+    if scan is None or not large(scan, rows):
+        return (remote,)
+    if scan.table.rowid and number > 1 and not any(isinstance(each, Aggregate) for each in walk(remote.tree)):
+        number = max(number, min(number * PIECES, int(scan.table.rows / rows)))
+    return parts(remote, number)
+
+
+def large(scan: Scan, rows: float) -> bool:
+    """Whether the table is read in parts where others are from so many ``rows``."""
+    return scan.table.rows >= rows * (LARGER if scan.table.rowid else 1)
 
 
 def few(scan: Scan) -> float:
     """The most rows that are few of those that can be read in parts by ``scan``."""
-    correlation = scan.table.column(scan.table.keys[0][0]).correlation
-    in_order = correlation is None or abs(correlation) >= IN_ORDER
+    ranged = scan.table.ranged
+    in_order = ranged is None or ranged.correlation is None or abs(ranged.correlation) >= IN_ORDER
     return scan.table.rows * (FEW if in_order else FEW_SCATTERED)
 
 
@@ -102,13 +122,32 @@ def _whole_groups(node: Aggregate) -> bool:
 
 
 def _range(scan: Scan) -> tuple[str, int, int] | None:
-    """Name, lowest and highest value of the primary key's first column, if that is a whole number; else None."""
-    if not scan.table.keys:
-        return None
-    key = scan.table.column(scan.table.keys[0][0])
-    if key.type not in _WHOLE or not isinstance(key.low, int) or not isinstance(key.high, int) or key.low >= key.high:
+    """Name, lowest and highest value of the column whose ranges are parts, if that is a whole number; else None."""
+    key = scan.table.ranged
+    if (
+        key is None
+        or key.type not in _WHOLE
+        or not isinstance(key.low, int)
+        or not isinstance(key.high, int)
+        or key.low >= key.high
+    ):
         return None
     return key.name, key.low, key.high
+
+
+def _left(tree: Operator, scan: Scan, key: str, low: int, high: int) -> tuple[str, int, int]:
+    """The range that the filters above the scan leave."""
+    identifiers = {identifier for identifier, name in scan.items if name == key}
+    node = tree
+    while node is not scan:
+        if isinstance(node, Filter):
+            for each in conjuncts(node.condition):
+                if isinstance(each.this, exp.Column) and each.this.name in identifiers:
+                    low, high = narrowed(low, high, each) or (low, high)
+        side = _side(node)
+        assert side is not None
+        node = node.inputs[side]
+    return key, low, high
 
 
 def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Operator:

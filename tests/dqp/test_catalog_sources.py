@@ -152,8 +152,9 @@ def test_a_catalog_that_asks_nothing_has_no_threads(catalog_of: Callable[..., Ca
         assert catalog.describe("select count(*) n from s1.t") == (("n", "BIGINT"),)
         assert catalog.table("s1", "t").rows is not None
         until(lambda: not any(each.name.startswith("dqp-catalog") for each in threading.enumerate()))
-        before.append(psutil.Process().num_threads())  # those of DuckDB, too
-    assert before[1] <= before[0]
+        if before:
+            until(lambda: psutil.Process().num_threads() <= before[0])  # those of DuckDB, too
+        before.append(psutil.Process().num_threads())
 
 
 def test_a_source_that_is_away_is_missed_only_where_it_is_needed(

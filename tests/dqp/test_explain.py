@@ -19,7 +19,7 @@ from dqp.execution.execution import Execution, ExecutionOptions, Measurement, fi
 from dqp.explain.explanation import Explanation
 from dqp.explain.nodes import Figures, Node, wrong
 from dqp.explain.plan import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
-from dqp.explain.text import duration, measured, shortened, size
+from dqp.explain.text import duration, lines, measured, shortened, size
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Fragment, Output, Plan, cut
@@ -189,6 +189,15 @@ def test_parts_of_a_scan_and_what_was_asked_beside_the_plan() -> None:
     assert "2.0 MB to disk" in text
     assert beside.title == "Asked first"
     assert beside.statements == ("SELECT max(id)",)
+
+
+def test_of_many_parts_the_first_and_the_last_are_shown() -> None:
+    statements = tuple(f"SELECT {each}" for each in range(8))
+    text = "\n".join(lines(Node("Remote", statements=statements)))
+    assert "part 1 of 8: SELECT 0" in text
+    assert "parts 2 to 7: the same" in text
+    assert "part 8 of 8: SELECT 7" in text
+    assert "SELECT 3" not in text
 
 
 def test_rows_that_move_between_evaluators() -> None:

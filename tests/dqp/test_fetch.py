@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
@@ -37,6 +38,7 @@ from dqp.execution.fetch import Lost, Reading, direct, places, read
 from dqp.planning.splitting import parts
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
+from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
 from tests.processes import SECONDS
 
@@ -123,6 +125,33 @@ def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(
     assert len(double.asked) == statements
 
 
+def test_parts_are_of_the_range_that_a_filter_leaves() -> None:
+    """Else one part would have all rows."""
+    whole = remote(numbers("pg"))
+    condition = sqlglot.parse_one("id >= 601 AND id < 1001 AND v > 5 AND id <> 700", read="duckdb")
+    filtered = replace(whole, tree=Filter(whole.tree, condition))
+    texts = [duckdb_sql(each.tree) for each in parts(filtered, 4)]
+    assert [re.findall(r"< (\d+)", each)[-1] for each in texts] == ["701", "801", "901", "1001"]
+    assert [re.findall(r">= (\d+)", each)[-1] for each in texts] == ["601", "701", "801", "901"]
+    none = replace(whole, tree=Filter(whole.tree, sqlglot.parse_one("id > 5 AND id < 7", read="duckdb")))
+    assert parts(none, 4) == (none,)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows", "statements"), [("v = 5", 5, 1), ("v = 5", 200, 2), ("v > 5", 5, 2), ("id <> 7", 5, 2)]
+)
+def test_few_rows_that_an_index_finds_are_one_statement(condition: str, rows: float, statements: int) -> None:
+    double, table = Double("maria", answer(batch(1, 1)), dialect="mariadb"), numbers("maria")
+    types = {"INTEGER": "int", "BIGINT": "bigint"}
+    columns = tuple(replace(each, source_type=types[each.type]) for each in table.columns)
+    whole = remote(replace(table, columns=columns, indexes=(("v",),)))
+    filtered = replace(whole, tree=Filter(whole.tree, sqlglot.parse_one(condition, read="duckdb")))
+    with execution(split_rows=500, splits=2) as running:
+        running.estimate = lambda _: rows
+        read(filtered, catalog_of(double), running).table()
+    assert len(double.asked) == statements
+
+
 @settings(max_examples=30)
 @given(
     st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), unique=True, max_size=40),
@@ -133,8 +162,6 @@ def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(
 def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, number: int) -> None:
     """Also for keys that the statistics do not know of, and for NULL, which SQLite takes."""
     import duckdb
-
-    from dqp.sql.render_duckdb import duckdb_sql
 
     table = numbers("db", high=1_000)
     first = table.columns[0]
@@ -158,8 +185,6 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
 def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], number: int) -> None:
     """A condition on them too; groups by another column have rows in several parts."""
     import duckdb
-
-    from dqp.sql.render_duckdb import duckdb_sql
 
     columns = [Column(name, "INTEGER", "int4", low=0, high=20) for name in ("k", "v")]
     scan = Scan(Table("db", "t", tuple(columns), keys=(("k", "v"),), rows=1e6), (("k1", "k"), ("v1", "v")))
@@ -414,30 +439,32 @@ def test_a_small_whole_stays_to_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "scattered"),
+    ("columns", "by"),
     [
-        ("id INTEGER PRIMARY KEY", False),
-        ("id BIGINT PRIMARY KEY", True),
-        ("id INTEGER, n INTEGER, PRIMARY KEY (id, n)", True),
+        ("id INTEGER PRIMARY KEY, v BIGINT)", "id"),
+        ("id BIGINT PRIMARY KEY, v BIGINT)", "rowid"),
+        ("id INTEGER, n INTEGER, v BIGINT, PRIMARY KEY (id, n))", "rowid"),
+        ("id INTEGER, v BIGINT)", "rowid"),
+        ("id BIGINT PRIMARY KEY, v BIGINT) WITHOUT ROWID", "id"),
+        ("id BIGINT PRIMARY KEY, rowid TEXT, v BIGINT)", "id"),
     ],
 )
-def test_scans_of_sqlite_are_read_in_parts_where_a_range_is_in_one_place(
-    tmp_path: Path, key: str, scattered: bool
-) -> None:
+def test_scans_of_sqlite_are_read_in_parts_that_stand_together(tmp_path: Path, columns: str, by: str) -> None:
     driver = driver_for(f"sqlite:///{tmp_path / 'x.sqlite'}")
-    columns, _, primary = key.partition(", PRIMARY")
-    driver.update(
-        f"CREATE TABLE t ({columns}, v BIGINT{primary and ', PRIMARY' + primary})", cancellation=Cancellation()
-    )
+    driver.update(f"CREATE TABLE t ({columns}", cancellation=Cancellation())
     driver.load("t", Stream.of(batch(-50, 3_000)), cancellation=Cancellation())
+    driver.update("DELETE FROM t WHERE v % 7 = 0", cancellation=Cancellation())
     catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
     table = catalog.table("db", "t")
-    assert table.scattered == scattered
+    assert table.ranged is not None
+    assert table.ranged.name == by
     with execution(split_rows=1, splits=3) as running:
         actual = read(Remote("db", Scan(table, (("v", "v"),))), catalog, running).table()
         (measured,) = running.measurements()
-    assert len(measured.statements) == (1 if scattered else 3)
-    assert actual.num_rows == 3_000
+    assert len(measured.statements) == (12 if by == "rowid" else 3)
+    assert all(by in each for each in measured.statements)
+    wanted = [each for each in batch(-50, 3_000).column("v").to_pylist() if each % 7]
+    assert sorted(actual.column(0).to_pylist()) == sorted(wanted)
     catalog.close()
 
 

@@ -393,6 +393,24 @@ def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monke
     assert asked
 
 
+def test_processes_start_for_a_large_file_once_a_query_is_planned(
+    driver: SQLite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the first large result was read without."""
+    driver.statistics("t")
+    assert len(driver._processes._idle) == 1
+    monkeypatch.setattr(readers, "LARGE_BYTES", 1)
+    driver.statistics("t")
+    assert len(driver._processes._idle) == readers.MOST
+
+
+def test_a_process_does_without_the_libraries_for_people() -> None:
+    """They take more than half of its start, and ADBC imports them where they are installed."""
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'pandas', 'polars'} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", code, readers._WORKER], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
 def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
     long = "'x'"
     for _ in range(7):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -69,7 +70,8 @@ def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(run: Run, table: str) -> Statistics:
-    """Row and distinct counts come from ANALYZE; without it SQLite knows none. Bounds are the ends of indexes."""
+    """Row and distinct counts come from ANALYZE; without it SQLite knows none. Bounds are the ends of indexes; also of
+    ``rowid``, in whose order the rows stand, where no column has that name or these values."""
     name = _stored_name(run, table)
     rows = _rows(run, name)
     columns = {}
@@ -79,6 +81,12 @@ def statistics(run: Run, table: str) -> Statistics:
         # Each of the two is one step in the index; both in one statement would read it all.
         low, high = (run(text.format(end))[0][0] for end in ("min", "max"))
         columns[column] = ColumnStatistics(distinct=distinct, low=low, high=high)
+    if _has_rowid(run, name):
+        with suppress(sqlite3.OperationalError):  # WITHOUT ROWID
+            low, high = (
+                run(f"SELECT CAST({end}(rowid) AS TEXT) FROM {quoted(name, SYNTAX)}")[0][0] for end in ("min", "max")
+            )
+            columns["rowid"] = ColumnStatistics(low=low, high=high)
     return Statistics(rows=rows, columns=columns)
 
 
@@ -104,6 +112,13 @@ def _rowid(run: Run, name: str) -> str | None:
     """The column that is the table's rowid."""
     keys = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5]]
     return str(keys[0][1]) if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
+
+
+def _has_rowid(run: Run, name: str) -> bool:
+    """Whether the rows may have numbers that are no column's: those of views and virtual tables have none."""
+    names = {row[1].casefold() for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,))}
+    stored = run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ?", (name,))
+    return bool(stored) and "rowid" not in names and _rowid(run, name) is None
 
 
 def _stored_name(run: Run, table: str) -> str:

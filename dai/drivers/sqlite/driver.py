@@ -119,6 +119,7 @@ class SQLite(PooledDriver[Connection]):
             return schema_of.tables(connection.run, connection.shortly, pattern)
 
     def statistics(self, table: str) -> Statistics:
+        self._processes.expect(self._path)
         with self._reading() as connection:
             return schema_of.statistics(connection.run, table)
 

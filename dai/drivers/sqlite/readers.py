@@ -54,6 +54,8 @@ value took so long on average, but never so many rows: then those to come are pr
 the first ones again."""
 START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
+LARGE_BYTES = 64 << 20
+"""A file from which large results are expected once somebody has asked for statistics, to plan a query."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
 """Of a batch at most: of numbers, and of texts, which may be much longer than those of the first rows."""
 _PIPE_BYTES = 1 << 20
@@ -267,6 +269,14 @@ class Readers:
             if not self._closed and len(self._idle) + len(self._busy) < MOST:
                 with suppress(OSError):
                     self._idle.append(Reader())
+
+    def expect(self, path: Path) -> None:
+        """All of them start if the file is large: that takes most of a second, and a first large result without them
+        takes several times as long."""
+        with suppress(OSError):
+            if path.stat().st_size >= LARGE_BYTES:
+                for _ in range(MOST):
+                    self.start()
 
     def begun(self, seconds: float = 0.0) -> bool:
         """Whether one waits for a query, or does so within so many seconds."""

@@ -19,8 +19,19 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
-import adbc_driver_sqlite.dbapi
-import pyarrow as pa
+
+class _Without:
+    """ADBC imports them where they are installed, which takes most of a second, and needs neither."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in ("pandas", "polars"):
+            raise ModuleNotFoundError(name)
+
+
+sys.meta_path.insert(0, _Without())
+
+import adbc_driver_sqlite.dbapi  # noqa: E402
+import pyarrow as pa  # noqa: E402
 
 MEMORY_BYTES = 1 << 30
 """Beyond what the process has when it starts."""

@@ -22,9 +22,9 @@ from dai.drivers.tables import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.plugins import MOST
 from dai.streams.cancellation import Cancellation
-from dqp.algebra.table import UNKNOWN_ROWS
+from dqp.algebra.table import ROWID, UNKNOWN_ROWS, rowid
 from dqp.catalog.sources.source import Source
-from dqp.catalog.statistics.counting import Ask, Key, count, key_of, table_of, with_ends
+from dqp.catalog.statistics.counting import Ask, Key, count, key_of, table_of
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
 """Dialects by their names in sqlglot."""
@@ -44,7 +44,6 @@ LENGTH = 100
 """Of the texts that are read."""
 COMMON_BLOCKS, COMMON_PART = 4, 0.02
 """In how many blocks, and in what part of the rows, a value is that is called common."""
-ROWID = exp.Column(this=exp.Identifier(this="rowid", quoted=False))
 Common = tuple[tuple[Any, float], ...]
 """Values, and the part of the rows that each has."""
 
@@ -113,9 +112,9 @@ class _Looked:
         return node.sql(dialect=NAMES[self._dialect], identify=True)
 
     def at(self, known: Statistics) -> Statistics:
-        key = key_of(self._info, self._render, self._ask, unique=self._dialect in PARTIAL)
-        if key is None and self._dialect == "sqlite":
-            key = with_ends(ROWID, self._info, self._render, self._ask, whole=True)
+        key = rowid_of(self._info, known) or key_of(
+            self._info, self._render, self._ask, unique=self._dialect in PARTIAL
+        )
         said, rows = None, known.rows if known.rows is not None else self._info.rows
         if key is not None:
             counted = count(key, self._info, self._render, self._ask)
@@ -123,7 +122,7 @@ class _Looked:
                 rows = round(max(counted.rows, counted.seen))
             elif counted.contradicts(rows, FACTOR):
                 said, rows = rows, round(counted.rows if counted.even else counted.seen)
-                known = Statistics(rows)
+                known = Statistics(rows, columns={name: each for name, each in known.columns.items() if name == ROWID})
         inside = key is not None and rows is not None and rows > BLOCK_ROWS * key.span
         columns = self._unknown(known, self._info.primary_key[1:] if inside else ())
         if not columns or (known.columns and self._dialect in WHOLE) or (rows is not None and rows < LEAST_ROWS):
@@ -169,6 +168,14 @@ class _Looked:
             except pa.ArrowNotImplementedError:
                 continue
         return Sampled(rows, known.size_bytes, own, tuple(common), sample.num_rows, common, said)
+
+
+def rowid_of(info: TableInfo, known: Statistics) -> Key | None:
+    """The numbers of SQLite's rows, in whose order they stand."""
+    column = rowid(info, known)
+    if column is None or column.low is None or column.high is None:
+        return None
+    return Key(exp.column(ROWID, quoted=True), column.low, column.high)
 
 
 def _in_blocks(select: str, name: str, key: Key) -> str:

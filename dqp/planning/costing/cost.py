@@ -145,14 +145,14 @@ class Estimator:
             keys = {key[0] for key in table.keys if len(key) == 1}
             known = {
                 each.name: ColumnStatistics(
-                    float(table.rows) if each.name in keys else each.distinct,
+                    float(table.rows) if each.name in keys or each is table.rowid else each.distinct,
                     each.null_fraction or 0.0,
                     number(each.low),
                     number(each.high),
                     each.width or WIDTH,
                     common=dict(each.common),
                 )
-                for each in table.columns
+                for each in table.readable
             }
             for key in table.keys:
                 _at_least(key, known, table.rows)

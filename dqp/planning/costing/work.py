@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import properties
+from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -261,6 +262,18 @@ def indexed(tree: Operator, names: Set[str]) -> frozenset[str]:
     columns = {name: above[identifier] for identifier, name in tree.items if identifier in above}
     beginnings = [[*takewhile(columns.__contains__, key)] for key in (*tree.table.keys, *tree.table.indexes)]
     return frozenset(columns[each] for each in max(beginnings, key=len, default=()))
+
+
+def looked_up(tree: Operator, scan: Scan) -> bool:
+    """Whether a condition of the tree compares a column with which an index of the scanned table begins by equality."""
+    compared = {
+        operand.name
+        for node in walk(tree)
+        for expression in node.expressions
+        for each in expression.find_all(exp.EQ, exp.In, Keys, Members)
+        for operand in each.find_all(exp.Column)
+    }
+    return bool(indexed(scan, compared))
 
 
 def _in_order(tree: Operator, name: str) -> bool:

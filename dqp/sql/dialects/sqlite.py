@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from dai.errors import DaiError, DataError
 from dqp.algebra.chains import conjuncts
+from dqp.algebra.constants import narrowed
 from dqp.algebra.dialects import Costs
 from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import (
@@ -34,8 +35,9 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    column,
 )
-from dqp.algebra.table import Column
+from dqp.algebra.table import ROWID, Column
 from dqp.algebra.trees import free, walk, walk_deep
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, kind
@@ -131,7 +133,6 @@ class SQLite(Dialect):
     COSTS = Costs(row=2e-7, byte=7e-9, scan=1e-7, work=3e-7, lookup=2e-6, table_key=6e-6, table_row=9e-7)
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
-    BY_ROWID = True
     ANY_INDEX = True  # without ANALYZE it expects ten rows
     MERGED_TYPES = ("DECIMAL", "TIME")  # several texts for one moment, several numbers for one DECIMAL
     LOOSE = True
@@ -217,10 +218,11 @@ class SQLite(Dialect):
             if any(name in each for each in indexes) and identifier not in self._unique:
                 first = any(each[0] == name for each in indexes)
                 self._indexed[identifier] = node.table.column(name) if first else None
-        for identifier, _ in node.items:
+        for identifier, name in node.items:
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
-            if identifier in self._used and identifier not in self.opaque and guard is not None:
+            exact = identifier in self.opaque or name == ROWID
+            if identifier in self._used and not exact and guard is not None:
                 column = query.columns[identifier]
                 query.where.append(_Guard.of(column, guard.format(column)))
         return query
@@ -384,15 +386,9 @@ def _selectivity(column: Column, compared: Sequence[exp.Expression]) -> float | 
         return None
     low, high = column.low, column.high
     for each in compared:
-        negative = isinstance(each.expression, exp.Neg)
-        value = each.expression.this if negative else each.expression
-        if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit():
+        if (left := narrowed(low, high, each)) is None:
             return None
-        number = -int(value.this) if negative else int(value.this)
-        if isinstance(each, exp.LT | exp.LTE):
-            high = min(high, number)
-        else:
-            low = max(low, number)
+        low, high = left
     return max(0, high - low + 1) / (column.high - column.low + 1)
 
 
@@ -402,6 +398,8 @@ def _mentioned(tree: Operator) -> frozenset[str]:
     for node in walk(tree):
         if isinstance(node, Distinct | SetOperation):
             identifiers.update(*(each.columns for each in node.inputs))
+        if isinstance(node, Project) and all(each == column(name) for name, each in node.items):
+            continue  # leaves columns out
         for expression in node.expressions:
             identifiers |= _computed(expression)
             for nested in expression.find_all(Nested):
