@@ -4,14 +4,17 @@ import contextlib
 import datetime
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -41,19 +44,48 @@ FILL = (
 )
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the table, to be copied."""
+    path = tmp_path_factory.mktemp("readers") / "filled.db"
+    with closing(SQLite.connect(f"sqlite:///{path}", DriverOptions())) as made:
+        update(made, TABLE)
+        update(made, FILL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def left() -> Iterator[list[readers.Reader]]:
+    """The process that a test leaves to the next one, which would wait a second for its own."""
+    kept: list[readers.Reader] = []
+    yield kept
+    for each in kept:
+        each.close()
+
+
 @pytest.fixture
-def driver(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLite]:
+def driver(
+    sqlite_url: str, filled: Path, left: list[readers.Reader], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SQLite]:
     """With one process, which makes several batches, however busy the machine is."""
     monkeypatch.setattr(readers, "AGAIN_SECONDS", float("inf"))
     monkeypatch.setattr(readers, "START_ROWS", 1 << 40)
     monkeypatch.setattr(readers, "_BATCH_ROWS", 5_000)
+    shutil.copy(filled, sqlite_url.removeprefix("sqlite:///"))
     made = SQLite.connect(sqlite_url, DriverOptions(pool_size=3))
-    update(made, TABLE)
-    update(made, FILL)
-    made._processes.start()
+    while left:
+        given = left.pop()
+        if given.ended():
+            given.close()
+        else:
+            made._processes._idle.append(given)
+    if not made._processes._idle:
+        made._processes.start()
     assert made._processes.begun(60)
     yield made
     state = made.pool_state()
+    left += made._processes._idle
+    made._processes._idle.clear()
     made.close()
     assert state["open"] == state["idle"]
     assert not made._processes._busy

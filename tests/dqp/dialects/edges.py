@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import time
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import duckdb
@@ -161,8 +161,8 @@ class Edge:
     driver: Driver
     catalog: Catalog
     reference: duckdb.DuckDBPyConnection
-    answers: dict[str, pa.Table | None] = field(default_factory=dict)
-    """Of DuckDB, by the statement: the same is expected several times."""
+    answers: dict[str, tuple[list[tuple[str, str]], pa.Table | None]] = field(default_factory=dict)
+    """Of DuckDB, with their types, by the statement: the same is expected several times."""
 
     @cached_property
     def table(self) -> Table:
@@ -188,6 +188,10 @@ class Edge:
 
     def expected(self, tree: Operator) -> pa.Table | None:
         """None where DuckDB raises an error."""
+        return self.answer(tree)[1]
+
+    def answer(self, tree: Operator) -> tuple[list[tuple[str, str]], pa.Table | None]:
+        """Names and types, and what is expected."""
         sql = duckdb_sql(tree)
         if any(isinstance(each, Inline) for each in walk(tree)):  # the same text, other rows
             return self._answer(sql)
@@ -195,15 +199,16 @@ class Edge:
             self.answers[sql] = self._answer(sql)
         return self.answers[sql]
 
-    def _answer(self, sql: str) -> pa.Table | None:
+    def _answer(self, sql: str) -> tuple[list[tuple[str, str]], pa.Table | None]:
+        relation = self.reference.sql(sql)
+        types = [(name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)]
         try:
-            return self.reference.sql(sql).to_arrow_table()
+            return types, relation.to_arrow_table()
         except (duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.ConversionException):
-            return None
+            return types, None
 
     def types(self, tree: Operator) -> list[tuple[str, str]]:
-        relation = self.reference.sql(duckdb_sql(tree))
-        return [(name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)]
+        return self.answer(tree)[0]
 
     def pushed(self, statement: dialects.Statement) -> pa.Table | None:
         """What the source gives, in DuckDB's types; None where it, or the cast, raises an error."""
@@ -231,13 +236,14 @@ def edge(dialect: str, url: str) -> Edge:
         driver.update("UPDATE edge SET timestamp_x = '0044-03-15 10:00 BC' WHERE id = 21", cancellation=Cancellation())
     source = DriverSource("src", driver)
     catalog = Catalog(FederationSettings(), sources=[source])
-    reference = duckdb.connect()
+    reference = duckdb.connect(config={"threads": 1})  # for a few rows
     reference.execute("SET TimeZone = 'UTC'")
     whole = source.query("SELECT * FROM edge", cancellation=Cancellation()).table()  # noqa: F841
     reference.execute("CREATE SCHEMA src; CREATE TABLE src.edge AS FROM whole ORDER BY id")
     return Edge(dialect, driver, catalog, reference)
 
 
+@cache
 def expression(text: str) -> exp.Expression:
     """DuckDB's SQL over the columns' identifiers."""
     parsed = parse_one(text, read="duckdb")
@@ -279,10 +285,10 @@ def differences(
 ) -> list[str]:
     """What differs between DuckDB's answer and the source's; empty where nothing does."""
     statement = dialects.statement(tree, edges.dialect)
-    types = edges.types(tree)
+    types, right = edges.answer(tree)
     if list(statement.columns) != types:
         return [f"types {statement.columns} for {types}: {statement.sql}"]
-    right, actual = edges.expected(tree), edges.pushed(statement)
+    actual = edges.pushed(statement)
     if right is None or actual is None:
         if right is None and actual is None:
             return []

@@ -229,9 +229,7 @@ def computed(edges: Edge, kind: str, text: str) -> list[str]:
     difference = compared(tree)
     if difference or edges.expected(tree) is None:
         # An error of one row hides the others.
-        bad = [
-            n for n in range(ROWS) if edges.expected(Project(Filter(source, expression(f"id = {n}")), items)) is None
-        ]
+        bad = failing(edges, source, items, 0, ROWS)
         rows = [f"id not in ({', '.join(map(str, bad))})" if bad else "id >= 0", *(f"id = {n}" for n in bad)]
         single = [each for row in rows for each in compared(Project(Filter(source, expression(row)), items))]
         return [each for each in single or difference if not is_liberty(edges, text, each)]
@@ -239,6 +237,19 @@ def computed(edges: Edge, kind: str, text: str) -> list[str]:
         kept = Project(Filter(source, expression(text)), (("id", column("id")),))
         return differences(kept, edges)
     return []
+
+
+def failing(
+    edges: Edge, source: Operator, items: tuple[tuple[str, exp.Expression], ...], first: int, end: int
+) -> list[int]:
+    """The rows from ``first`` to before ``end`` for each of which DuckDB has an error."""
+    rows = Filter(source, expression(f"id >= {first} and id < {end}"))
+    if edges.expected(Project(rows, items)) is not None:
+        return []
+    if end - first == 1:
+        return [first]
+    middle = (first + end) // 2
+    return [*failing(edges, source, items, first, middle), *failing(edges, source, items, middle, end)]
 
 
 def exact(edges: Edge) -> Callable[[Any, Any], bool]:
