@@ -2,7 +2,7 @@
 compared.
 
 - ``sh``: each line is run; ``dai serve`` goes on beside what follows until the page ends, on a free port instead of the
-  one that is written. Lines that set the reader up (``make``, ``pip``, ``. .venv/…``) are left out.
+  one that is written, in a forked process (that one begun anew serves, too, the README shows). Lines that set the reader up (``make``, ``pip``, ``. .venv/…``) are left out.
 - ``text`` behind ``sh``: what the last command printed on a terminal, and its errors; ``...`` stands for anything.
 - ``python``: a doctest where it has ``>>>``, a program otherwise; all of a page share their names.
 - a block of any kind behind a paragraph that ends with "as `NAME`:" is written to that file.
@@ -16,6 +16,7 @@ import doctest
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.forks import Forked
 from tests.processes import ROOT, until
 from tests.servers import free_port
 
@@ -117,16 +119,18 @@ class Reader:
         port = free_port()
         self.addresses[written[1] if written else "8080"] = f"127.0.0.1:{port}"
         line = line.replace(written[0], "") if written else line
-        log = self.stack.enter_context((self.directory / f"{port}.log").open("w+b"))
-        process = subprocess.Popen(
-            ["sh", "-c", line.replace("dai serve", "exec dai serve") + f" --port {port}"],
-            cwd=self.directory, env=self._environment(), stdout=log, stderr=log,
-        )  # fmt: skip
+        *before, command = line.split(" && ")
+        directory = self.directory.joinpath(*(each.removeprefix("cd ") for each in before))
+        temporary = self.directory / f"{port}.tmp"
+        temporary.mkdir()
+        log = self.directory / f"{port}.log"
+        arguments = [*shlex.split(command)[1:], "--port", str(port)]
+        process = Forked(arguments, directory, temporary, log, largest_file=0, with_workers=True)
         self.stack.callback(process.wait, 60)
         self.stack.callback(process.terminate)
 
         def answers() -> bool:
-            assert process.poll() is None, Path(log.name).read_text()[-4000:]
+            assert process.poll() is None, log.read_text()[-4000:]
             with (
                 contextlib.suppress(OSError),
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=30),
