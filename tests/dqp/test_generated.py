@@ -54,8 +54,8 @@ def check(
     step: int = 1,
     sources: Sequence[str] = (),
 ) -> list[str]:
-    """Asks the queries of so many seeds, or of each ``step``th, or those of them that read one of the ``sources``;
-    those that run. Fails where answers differ, and says how."""
+    """Asks the queries of so many seeds, or of each ``step``th, or those of them that read one of the ``sources``.
+    Fails where answers differ, and says how."""
     asked = {seed: query(seed) for seed in range(first, first + number, step)}
     if sources:
         reads = re.compile(rf"\b({'|'.join(sources)})[._]")
@@ -70,7 +70,7 @@ def check(
         for at, (seed, each) in enumerate(wrong.items())
     ]
     assert not reports, "\n".join(["", *reports])
-    return [sql for sql in asked.values() if runs(sql, oracles[0])]
+    return [*asked.values()]
 
 
 def is_left_out(difference: Difference, sql: str) -> bool:
@@ -108,7 +108,7 @@ def test_steps_that_are_to_pay_change_no_answer(
 ) -> None:
     eagerly(monkeypatch)
     asked = check(EAGERLY, 3 * BATCH, oracles, generated)
-    assert any("reduced by" in generated.lab.explain(sql, analyze=True).text for sql in asked)
+    assert any("reduced by" in generated.lab.explain(sql, analyze=True).text for sql in those_that_run(asked, oracles))
 
 
 @pytest.mark.parametrize("pushdown", ["all", "none"])
@@ -125,12 +125,12 @@ def test_the_same_rows_several_times(
         eagerly(monkeypatch)
     with Connected(generated.urls, pushdown=pushdown) as federation:
         asked = check(REPEATED, 25 * 40, oracles, federation, step=25)
-    assert len(asked) > 30
+    assert len([*those_that_run(asked, oracles)]) > 30
 
 
 def test_overtaken_at_random_moments(oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
     with Connected(generated.urls, overtaking=True) as federation:
-        asked = check(OVERTAKEN, BATCH, oracles, federation)
+        asked = [*those_that_run(check(OVERTAKEN, BATCH, oracles, federation), oracles)]
         missing = {"was overtaken", "gave its first row itself"}
         for sql in asked * 20:  # which of the two is first is chance
             explained = federation.lab.explain(sql, analyze=True).text
@@ -144,7 +144,8 @@ def test_overtaken_at_random_moments(oracles: tuple[Oracle, Oracle], generated: 
 @pytest.mark.timeout(400)
 def test_on_evaluators(oracles: tuple[Oracle, Oracle], spread: Connected, patient: None) -> None:
     asked = check(SPREAD, BATCH, oracles, spread)
-    assert any("Exchange hash" in spread.lab.explain(sql, analyze=True).text for sql in asked)
+    run = those_that_run(asked, oracles)
+    assert any("Exchange hash" in spread.lab.explain(sql, analyze=True).text for sql in run)
 
 
 if MySQLServer.found():
@@ -165,7 +166,8 @@ if MySQLServer.found():
         if eager:
             eagerly(monkeypatch)
         asked = check(MYSQL + eager * BATCH, BATCH, oracles, with_mysql, sources=("maria",))
-        assert any("Remote maria (mysql)" in with_mysql.lab.explain(sql).text for sql in asked)
+        run = those_that_run(asked, oracles)
+        assert any("Remote maria (mysql)" in with_mysql.lab.explain(sql).text for sql in run)
 
 
 @pytest.mark.parametrize("number", range(40))
@@ -178,6 +180,10 @@ def test_explained_and_asked_again(number: int, oracles: tuple[Oracle, Oracle], 
         assert generated.lab.explain(sql, analyze=analyze).text
     wrong = difference(sql, oracles[0], generated)
     assert wrong is None, f"{sql}\n{wrong}"
+
+
+def those_that_run(asked: Sequence[str], oracles: tuple[Oracle, Oracle]) -> Iterator[str]:
+    return (sql for sql in asked if runs(sql, oracles[0]))
 
 
 def runs(sql: str, oracle: Oracle) -> bool:
