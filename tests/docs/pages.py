@@ -2,7 +2,8 @@
 compared.
 
 - ``sh``: each line is run; ``dai serve`` goes on beside what follows until the page ends, on a free port instead of the
-  one that is written, in a forked process (that one begun anew serves, too, the README shows). Lines that set the reader up (``make``, ``pip``, ``. .venv/…``) are left out.
+  one that is written, in a forked process (that one begun anew serves, too, the README shows). Lines that set the
+  reader up (``make``, ``pip``, ``. .venv/…``) are left out.
 - ``text`` behind ``sh``: what the last command printed on a terminal, and its errors; ``...`` stands for anything.
 - ``python``: a doctest where it has ``>>>``, a program otherwise; all of a page share their names.
 - a block of any kind behind a paragraph that ends with "as `NAME`:" is written to that file.
