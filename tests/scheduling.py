@@ -69,11 +69,12 @@ STARTS = re.compile(
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    return sorted(items, key=lambda item: _rank(item.nodeid))
+    return sorted(items, key=lambda item: _rank(item.nodeid.split("::", 1)[0]))
 
 
-def _rank(nodeid: str) -> int:
-    return next((at for at, names in enumerate(LONGEST) if nodeid.startswith(names)), len(LONGEST))
+@cache
+def _rank(file: str) -> int:
+    return next((at for at, names in enumerate(LONGEST) if file.startswith(names)), len(LONGEST))
 
 
 def needs_server(item: pytest.Item) -> bool:

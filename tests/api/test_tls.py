@@ -345,7 +345,7 @@ def shown_names(certificate: Path) -> str:
 
 def test_serving_with_a_certificate_of_its_own(tmp_path: Path, book: str) -> None:
     port = free_port()
-    command = [sys.executable, "-m", "dai", "serve", book, "--self-signed", "--port", str(port)]
+    command = [sys.executable, "-m", "dai", "serve", book, "--self-signed", "--port", str(port), "--workers", "1"]
     with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=-1) as process:
         try:
             assert process.stdout is not None
