@@ -65,7 +65,7 @@ class Column:
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
     first; ``indexes`` the columns of all its indexes. ``rowid``: the number of each row, in whose order SQLite keeps
-    them, where no column is that and the table has no replicas. ``rows`` and ``bytes`` are estimates. ``replicas`` have
+    them, where no column is that. ``rows`` and ``bytes`` are estimates. ``replicas`` have
     the same rows, the best one first. ``logical``: the logical name of which it is the best copy."""
 
     source: str
@@ -96,8 +96,10 @@ class Table:
     @property
     def ranged(self) -> Column | None:
         """The column of which the rows of a range stand together, more or less: ``rowid``, or what the first key begins
-        with."""
-        return self.rowid or (self.column(self.keys[0][0]) if self.keys else None)
+        with. None for a table with a ``rowid`` and replicas: copies need not number their rows alike."""
+        if self.rowid is not None:
+            return None if self.replicas else self.rowid
+        return self.column(self.keys[0][0]) if self.keys else None
 
     @property
     def readable(self) -> tuple[Column, ...]:
@@ -258,7 +260,7 @@ def table_of(
         indexes=tuple(
             dict.fromkeys(tuple(names[each] for each in index) for index in (each.columns for each in plain))
         ),
-        rowid=rowid(info, statistics) if not replicas else None,  # copies need not number their rows alike
+        rowid=rowid(info, statistics),
         rows=rows,
         counted=known is not None,
         bytes=rows * sum(each.width for each in columns),

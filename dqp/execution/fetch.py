@@ -35,7 +35,7 @@ from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure, Slots
 from dqp.execution.overtaking import chance_of, raced
 from dqp.planning.costing.work import looked_up
-from dqp.planning.splitting import LOOKED_UP, divided, few, scanned
+from dqp.planning.splitting import LOOKED_UP, divided, few, scanned, ungrouped
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
 
@@ -176,12 +176,16 @@ class Reading(Arriving):
 
 
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
-    """Whether few of a table's rows are expected from a database that reads a table with several workers, or finds them
-    by an index."""
-    scan, expected = scanned(remote), execution.expected(remote)
-    if scan is None or expected is None:
+    """Whether few of a table's rows are expected from a database that reads a table with several workers, or are found
+    by an index, also if they become fewer groups."""
+    scan = scanned(remote)
+    if scan is None:
         return False
-    if properties(catalog.sources[remote.source].dialect).SINGLE_THREADED:
+    one_thread = properties(catalog.sources[remote.source].dialect).SINGLE_THREADED
+    expected = execution.expected(replace(remote, tree=ungrouped(remote.tree)) if one_thread else remote)
+    if expected is None:
+        return False
+    if one_thread:
         return expected <= LOOKED_UP * scan.table.rows and looked_up(remote.tree, scan)
     return expected <= few(scan)
 

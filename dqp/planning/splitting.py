@@ -89,6 +89,15 @@ def few(scan: Scan) -> float:
     return scan.table.rows * (FEW if in_order else FEW_SCATTERED)
 
 
+def ungrouped(node: Operator) -> Operator:
+    """What is below the aggregates of a tree that can be split."""
+    below = node
+    while (side := _side(node)) is not None:
+        below = node.inputs[side] if isinstance(node, Aggregate) else below
+        node = node.inputs[side]
+    return below
+
+
 def _below(node: Operator) -> Scan | None:
     if isinstance(node, Scan):
         return node

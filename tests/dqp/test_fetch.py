@@ -137,19 +137,43 @@ def test_parts_are_of_the_range_that_a_filter_leaves() -> None:
     assert parts(none, 4) == (none,)
 
 
-@pytest.mark.parametrize(
-    ("condition", "rows", "statements"), [("v = 5", 5, 1), ("v = 5", 200, 2), ("v > 5", 5, 2), ("id <> 7", 5, 2)]
-)
-def test_few_rows_that_an_index_finds_are_one_statement(condition: str, rows: float, statements: int) -> None:
+def _of_maria(condition: str) -> tuple[Double, Remote]:
+    """A table of MariaDB with an index on v."""
     double, table = Double("maria", answer(batch(1, 1)), dialect="mariadb"), numbers("maria")
     types = {"INTEGER": "int", "BIGINT": "bigint"}
     columns = tuple(replace(each, source_type=types[each.type]) for each in table.columns)
     whole = remote(replace(table, columns=columns, indexes=(("v",),)))
-    filtered = replace(whole, tree=Filter(whole.tree, sqlglot.parse_one(condition, read="duckdb")))
+    return double, replace(whole, tree=Filter(whole.tree, sqlglot.parse_one(condition, read="duckdb")))
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows", "statements"),
+    [
+        ("v = 5", 5, 1),
+        ("v = 5", 200, 2),
+        ("v > 5", 5, 2),
+        ("id <> 7", 5, 2),
+        ("NOT v IN (5, 6) AND id <> 7", 5, 2),
+        ("v = 5 OR id > 7", 5, 2),
+    ],
+)
+def test_few_rows_that_an_index_finds_are_one_statement(condition: str, rows: float, statements: int) -> None:
+    double, filtered = _of_maria(condition)
     with execution(split_rows=500, splits=2) as running:
         running.estimate = lambda _: rows
         read(filtered, catalog_of(double), running).table()
     assert len(double.asked) == statements
+
+
+@pytest.mark.parametrize(("rows", "statements"), [(5, 1), (200, 2)])
+def test_few_groups_of_many_rows_are_made_in_parts(rows: float, statements: int) -> None:
+    """Though an index finds the rows."""
+    double, filtered = _of_maria("v = 5")
+    groups = Aggregate(filtered.tree, (("i", column("id")),), (("n", exp.Min(this=column("v"))),), partial=True)
+    with execution(split_rows=500, splits=2) as running:
+        running.estimate = lambda each: 1 if isinstance(each.tree, Aggregate) else rows
+        read(replace(filtered, tree=groups), catalog_of(double), running).table()
+    assert len([each for each in double.asked if "MIN" in each]) == statements
 
 
 @settings(max_examples=30)
@@ -436,36 +460,6 @@ def test_a_small_whole_stays_to_be_read() -> None:
         assert [each.num_rows for each in buffer.whole(1 << 20) or ()] == [10]
         assert buffer.whole(10) is None
         assert [each.num_rows for each in buffer] == [10]
-
-
-@pytest.mark.parametrize(
-    ("columns", "by"),
-    [
-        ("id INTEGER PRIMARY KEY, v BIGINT)", "id"),
-        ("id BIGINT PRIMARY KEY, v BIGINT)", "rowid"),
-        ("id INTEGER, n INTEGER, v BIGINT, PRIMARY KEY (id, n))", "rowid"),
-        ("id INTEGER, v BIGINT)", "rowid"),
-        ("id BIGINT PRIMARY KEY, v BIGINT) WITHOUT ROWID", "id"),
-        ("id BIGINT PRIMARY KEY, rowid TEXT, v BIGINT)", "id"),
-    ],
-)
-def test_scans_of_sqlite_are_read_in_parts_that_stand_together(tmp_path: Path, columns: str, by: str) -> None:
-    driver = driver_for(f"sqlite:///{tmp_path / 'x.sqlite'}")
-    driver.update(f"CREATE TABLE t ({columns}", cancellation=Cancellation())
-    driver.load("t", Stream.of(batch(-50, 3_000)), cancellation=Cancellation())
-    driver.update("DELETE FROM t WHERE v % 7 = 0", cancellation=Cancellation())
-    catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
-    table = catalog.table("db", "t")
-    assert table.ranged is not None
-    assert table.ranged.name == by
-    with execution(split_rows=1, splits=3) as running:
-        actual = read(Remote("db", Scan(table, (("v", "v"),))), catalog, running).table()
-        (measured,) = running.measurements()
-    assert len(measured.statements) == (12 if by == "rowid" else 3)
-    assert all(by in each for each in measured.statements)
-    wanted = [each for each in batch(-50, 3_000).column("v").to_pylist() if each % 7]
-    assert sorted(actual.column(0).to_pylist()) == sorted(wanted)
-    catalog.close()
 
 
 @pytest.mark.parametrize("server", ["postgres_module_url", "mariadb_module_url"])

@@ -312,6 +312,28 @@ def test_statistics_of_columns_with_an_index(driver: Driver) -> None:
     assert driver.statistics("s").columns["id"].low is None
 
 
+@pytest.mark.parametrize(
+    ("columns", "nullable", "ends"),
+    [
+        ("k INTEGER PRIMARY KEY)", False, {"k"}),
+        ("k INTEGER PRIMARY KEY DESC)", True, {"k", "rowid"}),
+        ("k BIGINT PRIMARY KEY)", True, {"k", "rowid"}),
+        ("k INTEGER, n INTEGER, PRIMARY KEY (k, n))", True, {"k", "rowid"}),
+        ("k BIGINT NOT NULL PRIMARY KEY)", False, {"k", "rowid"}),
+        ("k INTEGER PRIMARY KEY) WITHOUT ROWID", False, {"k"}),
+        ("k INT PRIMARY KEY) STRICT", False, {"k", "rowid"}),
+    ],
+)
+def test_only_a_primary_key_that_is_the_rowid_refuses_null(
+    driver: Driver, columns: str, nullable: bool, ends: set[str]
+) -> None:
+    """Unless it is declared so."""
+    update(driver, f"CREATE TABLE s ({columns}")
+    (info,) = driver.tables("s")
+    assert info.columns[0].nullable == nullable
+    assert set(driver.statistics("s").columns) == ends
+
+
 def test_no_procedures(driver: Driver) -> None:
     with pytest.raises(ParameterError):
         driver.call("p", [], cancellation=Cancellation())

@@ -434,6 +434,12 @@ def test_processes_start_for_a_large_file_once_a_query_is_planned(
     monkeypatch.setattr(readers, "LARGE_BYTES", 1)
     driver.statistics("t")
     assert len(driver._processes._idle) == readers.MOST
+    for each in (ended := list(driver._processes._idle)):
+        each.kill()  # as after a minute
+    until(lambda: all(each.ended() for each in ended))
+    driver.statistics("t")
+    assert len(driver._processes._idle) == readers.MOST
+    assert not any(each.ended() for each in driver._processes._idle)
 
 
 def test_a_process_does_without_the_libraries_for_people() -> None:

@@ -109,9 +109,12 @@ def _indexed(run: Run, name: str) -> dict[str, float | None]:
 
 
 def _rowid(run: Run, name: str) -> str | None:
-    """The column that is the table's rowid."""
+    """The column that is the table's rowid. (Where an index is the primary key, none is: WITHOUT ROWID, or DESC.)"""
     keys = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5]]
-    return str(keys[0][1]) if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
+    if len(keys) != 1 or keys[0][2].upper() != "INTEGER":
+        return None
+    indexed = run("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (name,))
+    return None if indexed else str(keys[0][1])
 
 
 def _has_rowid(run: Run, name: str) -> bool:
@@ -136,11 +139,11 @@ def _table(run: Run, first: First, name: str, kind: str) -> TableInfo:
     collations = declared(written[0][0], SYNTAX) if written else {}
     keys = sorted((row[5], row[1]) for row in info if row[5])
     primary = tuple(column for _, column in keys)
-    rowid = len(primary) == 1 and any(row[1] == primary[0] and row[2].upper() == "INTEGER" for row in info)
+    rowid = _rowid(run, name)
     return TableInfo(
         name=name,
         columns=tuple(
-            _column(row, arrow, collations.get(row[1].casefold()), autoincrement=rowid and row[1] == primary[0])
+            _column(row, arrow, collations.get(row[1].casefold()), autoincrement=row[1] == rowid)
             for row, arrow in zip(info, _types(first, name, info), strict=True)
         ),
         kind=kind,
@@ -189,14 +192,14 @@ def _typical(column: str, wanted: pa.DataType | None) -> str:
 
 
 def _column(row: Sequence[Any], arrow: pa.DataType, collation: str | None, *, autoincrement: bool) -> Column:
-    _, name, declared, not_null, default, key = row[:6]
+    _, name, declared, not_null, default = row[:5]
     size = [int(digits) for digits in re.findall(r"\d+", declared.partition("(")[2])]
     is_decimal = pa.types.is_decimal(arrow)
     return Column(
         name=name,
         type=type_name(declared, arrow) if declared else "",
         arrow=str(arrow),
-        nullable=not (not_null or key),
+        nullable=not (not_null or autoincrement),  # other primary keys take NULL
         default=default,
         precision=size[0] if is_decimal and size else None,
         scale=(size[1] if len(size) > 1 else 0) if is_decimal and size else None,

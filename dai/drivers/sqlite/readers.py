@@ -266,6 +266,7 @@ class Readers:
     def start(self) -> None:
         """One more, unless there are MOST, for the queries that follow."""
         with self._lock:
+            self._leave_ended()
             if not self._closed and len(self._idle) + len(self._busy) < MOST:
                 with suppress(OSError):
                     self._idle.append(Reader())
@@ -286,15 +287,18 @@ class Readers:
     def take(self) -> Reader | None:
         """One that waits for a query."""
         with self._lock:
-            for reader in list(self._idle):
-                if reader.ended():
-                    self._idle.remove(reader)
-                    reader.close()
-                elif reader.begun():
+            self._leave_ended()
+            for reader in self._idle:
+                if reader.begun():
                     self._idle.remove(reader)
                     self._busy.add(reader)
                     return reader
         return None
+
+    def _leave_ended(self) -> None:
+        for reader in [each for each in self._idle if each.ended()]:
+            self._idle.remove(reader)
+            reader.close()
 
     def rows(
         self, query: Query, begun: Begun, asking: Asking, batch_bytes: int, batch_rows: int | None

@@ -294,7 +294,7 @@ class Copies:
         known = self._tables.get(name)
         if known is not None and known[0] is base and known[1].replicas == replicas:
             return known[1]
-        table = replace(base, rowid=None, replicas=replicas, logical=name)
+        table = replace(base, replicas=replicas, logical=name)
         self._tables[name] = (base, table)
         return table
 

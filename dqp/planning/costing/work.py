@@ -269,8 +269,9 @@ def looked_up(tree: Operator, scan: Scan) -> bool:
     compared = {
         operand.name
         for node in walk(tree)
-        for expression in node.expressions
-        for each in expression.find_all(exp.EQ, exp.In, Keys, Members)
+        if isinstance(node, Filter | Join)
+        for each in conjuncts(node.condition)
+        if isinstance(each, exp.EQ | exp.In | Keys | Members)
         for operand in each.find_all(exp.Column)
     }
     return bool(indexed(scan, compared))

@@ -214,8 +214,10 @@ class SQLite(Dialect):
         self._scanned.update(identifier for identifier, _ in node.items)
         self._unique.update(identifier for identifier, name in node.items if (name,) in node.table.keys)
         indexes = (*node.table.keys, *node.table.indexes)
+        # In the order of its key a table without a rowid has its rows.
+        ordered = node.table.keys[0][0] if node.table.keys and node.table.rowid is None else None
         for identifier, name in node.items:
-            if any(name in each for each in indexes) and identifier not in self._unique:
+            if any(name in each for each in indexes) and identifier not in self._unique and name != ordered:
                 first = any(each[0] == name for each in indexes)
                 self._indexed[identifier] = node.table.column(name) if first else None
         for identifier, name in node.items:
