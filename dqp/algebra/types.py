@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -137,19 +138,35 @@ def arrow_type(type: str) -> pa.DataType:
 
 def readable(stream: Stream) -> Stream:
     """The stream in types that DuckDB reads; the same stream if it has only such types."""
-    wanted = [_readable(each.type) for each in stream.schema]
+    return _in_types(stream, [_readable(each.type) for each in stream.schema])
+
+
+def planned(stream: Stream, types: Sequence[str]) -> Stream:
+    """The stream in the Arrow types of these DuckDB types: a source that chooses a column's type by its values chooses
+    others for other rows, and none where there are none. Reading it raises pyarrow.ArrowInvalid where that loses
+    something."""
+    return _in_types(stream, [arrow_type(each) for each in types])
+
+
+def _in_types(stream: Stream, wanted: Sequence[pa.DataType]) -> Stream:
     if all(type == each.type for type, each in zip(wanted, stream.schema, strict=True)):
         return stream
     schema = pa.schema([each.with_type(type) for type, each in zip(wanted, stream.schema, strict=True)])
 
     def converted(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
-            column if column.type == type else pc.cast(column, type)
+            column if column.type == type else _cast(column, type)
             for column, type in zip(batch.columns, wanted, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return stream.map(converted, schema)
+
+
+def _cast(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(type):  # Arrow looks at the types only, not the values
+        column = pc.cast(column, pa.decimal128(38, type.scale))
+    return pc.cast(column, type, safe=not pa.types.is_floating(type))
 
 
 def _readable(type: pa.DataType) -> pa.DataType:

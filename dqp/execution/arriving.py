@@ -14,6 +14,7 @@ from dqp.errors import ChangedError
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution, Measure
 
+OTHER_TYPES = "Two parts of one input have columns of different types."
 OTHER_COLUMNS = "A source returned a different number of columns than its statement selects."
 
 
@@ -60,9 +61,7 @@ class Arriving:
                 self._schema = schema
                 self._known.notify_all()
             elif not self._schema.equals(schema):
-                raise ChangedError(
-                    "Two parts of one input have columns of different types.", hint="Run the query again."
-                )
+                raise ChangedError(OTHER_TYPES, hint="Run the query again.")
             return self._schema
 
     @property

@@ -29,9 +29,11 @@ from dqp.algebra.keys import without_members
 from dqp.algebra.operators import Nested, Operator, Remote, Scan, Sort
 from dqp.algebra.table import Table
 from dqp.algebra.trees import rewritten, walk_deep
+from dqp.algebra.types import planned
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.source import Source
-from dqp.execution.arriving import OTHER_COLUMNS, Arriving
+from dqp.errors import ChangedError
+from dqp.execution.arriving import OTHER_COLUMNS, OTHER_TYPES, Arriving
 from dqp.execution.execution import Execution, Measure, Slots
 from dqp.execution.overtaking import chance_of, raced
 from dqp.planning.costing.work import looked_up
@@ -157,6 +159,7 @@ class Reading(Arriving):
         self._slots, self._at_once = execution.slots(remote.source), Slots(max(1, splits))
         # the parts of a scan have to have the same types
         self._chance = chance_of(remote, execution) if len(parts) == 1 else None
+        self._loose = len(parts) > 1 and properties(catalog.sources[remote.source].dialect).LOOSE
         fetches = [partial(self._fetch, part) for part in parts]
         super().__init__(fetches, [each for each, _ in self.columns], execution, measure, f"dqp-{remote.source}")
 
@@ -172,7 +175,13 @@ class Reading(Arriving):
             sent = partial(_opened, place, self._catalog)
             stream = raced(sent, self.remote, self.columns, self._execution, self._chance)
         with stream:
-            self.take(stream, touched)
+            if not self._loose:
+                self.take(stream, touched)
+                return
+            try:
+                self.take(planned(stream, [type for _, type in self.columns]), touched)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ChangedError(OTHER_TYPES, hint="Run the query again.") from error
 
 
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:

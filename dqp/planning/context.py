@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
+from dqp.algebra.keys import KeyTable
 from dqp.algebra.operators import Aggregate, Inline, Names, Nested, Operator, Project, Remote, Scan, SetOperation
 from dqp.algebra.trees import identifiers, walk
 from dqp.algebra.types import duckdb_type
@@ -45,6 +46,8 @@ class Context:
     cancellation: Cancellation | None = None
     decided: list[exp.Expression] = field(default_factory=list)
     """Comparisons of constants that were decided by the value of a parameter."""
+    key_tables: list[KeyTable] = field(default_factory=list)
+    """Those of the query: equal statements have the same ones."""
 
     def anew(self, tree: Operator) -> Context:
         """For planning another tree of the same query."""

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import sqlglot
+from sqlglot import exp
 
 import dqp
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Remote, Scan
+from dqp.algebra.operators import Filter, Project, Remote, Scan, column
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.execution.fetch import read
@@ -108,3 +110,26 @@ def test_not_in_a_primary_key_with_null_is_never_true(tmp_path: Path, definition
     sources = {name: f"sqlite:///{tmp_path / name}.db" for name in ("keys", "rows")}
     with dqp.connect({"sources": sources}) as lab:
         assert lab.sql("SELECT v FROM rows.u WHERE v NOT IN (SELECT id FROM keys.t)").rows() == []
+
+
+def test_parts_of_sqlite_have_the_planned_types(tmp_path: Path) -> None:
+    """Its columns have the types of their values: others in other parts, none in a part without rows."""
+    driver = driver_for(f"sqlite:///{tmp_path / 'x.sqlite'}")
+    driver.update("CREATE TABLE t (id BIGINT, v NUMERIC)", cancellation=Cancellation())
+    rows = "WITH RECURSIVE r(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM r WHERE id < 3000) "
+    driver.update(f"INSERT INTO t {rows} SELECT id, id + (id = 1) * 0.5 FROM r", cancellation=Cancellation())
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
+    table = catalog.table("db", "t")
+    assert [each.type for each in table.columns] == ["BIGINT", "DOUBLE"]
+    scan = Scan(table, (("id", "id"), ("v", "v")))
+    price = exp.Cast(this=exp.Literal.number("0.00"), to=exp.DataType.build("DECIMAL(7,2)", dialect="duckdb"))
+    items = (("v", column("v")), ("zero", exp.Literal.number(0)), ("price", price))
+    tree = Project(Filter(scan, sqlglot.parse_one("id < 900", read="duckdb")), items)
+    with execution(split_rows=1, splits=3) as running:
+        actual = read(Remote("db", tree), catalog, running).table()
+        (measured,) = running.measurements()
+    assert len(measured.statements) == 12
+    assert [str(each) for each in actual.schema.types] == ["double", "int32", "decimal128(7, 2)"]
+    assert sorted(actual["v"].to_pylist()) == [1.5, *map(float, range(2, 900))]
+    assert {*actual["zero"].to_pylist(), *actual["price"].to_pylist()} == {0}
+    catalog.close()

@@ -147,6 +147,21 @@ def test_many_rows_of_a_value_of_the_key(tmp_path: Path) -> None:
     assert sampled.columns["n"].distinct is not None
 
 
+def test_rows_in_the_order_of_a_column(tmp_path: Path) -> None:
+    """Each block has another day: as many days as there are blocks, if there were not fewer between the ends."""
+    with closing(sqlite3.connect(tmp_path / "days.db")) as connection:
+        connection.execute("CREATE TABLE days (item INTEGER, n INTEGER, day INTEGER, PRIMARY KEY (item, n))")
+        rows = ((each * 7919 % 100_000, each, 2_450_000 + each // 200) for each in range(100_000))
+        connection.executemany("INSERT INTO days VALUES (?, ?, ?)", rows)
+        connection.commit()
+    with closing(driver_for(f"sqlite:///{tmp_path / 'days.db'}")) as driver:
+        source = DriverSource("m", driver, own=False)
+        sampled = with_sample(source, source.tables()[0], source.statistics("days"), Cancellation())
+    assert sampled.rows == pytest.approx(100_000, rel=0.2)
+    assert 400 <= (sampled.columns["day"].distinct or 0) <= 500
+    assert sampled.columns["n"].distinct == pytest.approx(100_000, rel=0.2)  # the key's second column
+
+
 def test_a_table_that_has_grown_behind_the_ends_that_are_known(driver: Driver) -> None:
     source = DriverSource("m", driver, own=False)
     info = next(each for each in source.tables() if each.name == "sales")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -256,6 +257,26 @@ def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], m
     with dqp.connect({"sources": {"postgresql": urls["postgresql"]}}) as lab:
         lab.upload("few", few)
         assert lab.sql(sql).arrow().to_pylist() == rows
+
+
+def test_equal_statements_have_one_table_of_keys_and_a_range_without_gaps_has_none(
+    urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the same rows were read once for each join with the same keys."""
+    known = properties("postgresql")
+    monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
+    _, few, _ = QUERIES["texts"]
+    joined = "select p.v from postgresql.probe p join few f on p.t = f.t"
+    twice = f"{joined} where p.v + length(f.t) > 9 union all {joined} where p.v + length(f.t) > 10"
+    with dqp.connect({"sources": {"postgresql": urls["postgresql"]}}) as lab:
+        lab.upload("few", few)
+        plan = lab.explain(twice, analyze=True).text
+        assert {*re.findall(r"dqp_keys\w*", plan)} == {"dqp_keys"}
+        assert len(re.findall(r"Remote postgresql .*actual", plan)) == 1
+        lab.upload("few", pa.table({"k": range(100, 200)}))
+        plan = lab.explain("select count(p.t) from postgresql.probe p join few f on p.k = f.k", analyze=True).text
+        assert "a range of k" in plan
+        assert "as a temporary table" not in plan
 
 
 def test_a_source_that_takes_no_tables_gets_none(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ are often alike, so that a block counts, not a row: the estimate of distinct val
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -215,7 +216,7 @@ def _of(values: Any, blocks: Any, part: float, known: ColumnStatistics) -> tuple
     return (
         replace(
             known,
-            distinct=max(1.0, estimate),
+            distinct=max(1.0, min(estimate, _between(values))),
             null_fraction=nulls if known.null_fraction is None else known.null_fraction,
             low=low if known.low is None else known.low,
             high=high if known.high is None else known.high,
@@ -231,6 +232,17 @@ def _ends(values: Any) -> tuple[str | None, str | None]:
         return None, None
     ends = pc.min_max(values).as_py()
     return (None, None) if ends["min"] is None else (str(ends["min"]), str(ends["max"]))
+
+
+def _between(values: Any) -> float:
+    """How many days or whole numbers there are between the ends: where the rows stand in the order of a column, each
+    block has other values of it, which looks like as many as there are blocks in the table."""
+    if is_date(values.type):
+        values = values.cast(pa.date32()).cast(pa.int32())
+    elif not is_integer(values.type):
+        return math.inf
+    ends = pc.min_max(values).as_py()
+    return math.inf if ends["min"] is None else float(ends["max"] - ends["min"] + 1)
 
 
 def _width(values: Any) -> float | None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.algebra.chains import conjunction
-from dqp.algebra.constants import ends, number
+from dqp.algebra.constants import ends, number, value
 from dqp.algebra.keys import MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
 from dqp.algebra.operators import Filter, Remote, Scan
 from dqp.algebra.trees import walk
@@ -37,26 +37,39 @@ def together(
     estimate = context.estimator.of(probe)
     pairs = _independent(reduction, context)
     table = _combinations(keys, pairs, context)
-    if table is None:
+    if table is None or _exact(single, table):
         return None
     part = _part(table, [other for _, other in pairs], estimate)
     rows = estimate.rows * (of.row + of.byte * estimate.width)
     seconds = part * rows + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None
-    name = _name(probe, context)
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
     within = part / max(part, _kept(ends, reduction, context))  # of what the ends keep
-    return [*ends, in_table([other for _, other in pairs], KeyTable(name, table), within)]
+    return [*ends, in_table([other for _, other in pairs], _key_table(probe, table, context), within)]
 
 
-def _name(probe: Remote, context: Context) -> str:
-    """A name that no table of the statement has, here or in a replica, because the key table would hide that table."""
+def _exact(single: Sequence[exp.Expression], table: pa.Table) -> bool:
+    """Whether the conditions are a range that has each of its values among the keys."""
+    match single:
+        case [exp.GTE(expression=low), exp.LTE(expression=high)] if table.num_columns == 1:
+            first, last = value(low), value(high)
+            return type(first) is type(last) is int and last - first + 1 == table.num_rows
+    return False
+
+
+def _key_table(probe: Remote, data: pa.Table, context: Context) -> KeyTable:
+    """The query's table of these keys, whose name no table of the statement has, here or in a replica, because it would
+    hide that table."""
     tables = [each.table for each in walk(probe.tree) if isinstance(each, Scan)]
     taken = {name.lower() for each in tables for name in (each.name, *(copy for _, _, copy in each.replicas))}
+    for each in context.key_tables:
+        if each.name not in taken and each.data.equals(data):
+            return each
     while (name := context.names.new("dqp_keys")).lower() in taken:
         pass
-    return name
+    context.key_tables.append(KeyTable(name, data))
+    return context.key_tables[-1]
 
 
 def _seconds(single: Sequence[exp.Expression], reduction: Reduction, rows: float, context: Context) -> float:
