@@ -51,11 +51,13 @@ def together(
 
 def _exact(single: Sequence[exp.Expression], table: pa.Table) -> bool:
     """Whether the conditions are a range that has each of its values among the keys."""
-    match single:
-        case [exp.GTE(expression=low), exp.LTE(expression=high)] if table.num_columns == 1:
-            first, last = value(low), value(high)
-            return type(first) is type(last) is int and last - first + 1 == table.num_rows
-    return False
+    if table.num_columns > 1 or len(single) != 2:
+        return False
+    first, last = single
+    if not isinstance(first, exp.GTE) or not isinstance(last, exp.LTE):
+        return False
+    low, high = value(first.expression), value(last.expression)
+    return isinstance(low, int) and isinstance(high, int) and high - low + 1 == table.num_rows
 
 
 def _key_table(probe: Remote, data: pa.Table, context: Context) -> KeyTable:
