@@ -149,6 +149,8 @@ class Expressions:
                 return _fields(value, node.parts[len(parts) - len(remaining) :]) if remaining else value
             if parts[0] in scope.aliases:
                 return self._alias(scope, node, parts)
+            if scope.names_relation(parts[0]) and node.name.lower() == "rowid":
+                break
             if scope.names_relation(parts[0]) or scope.has_unknown_names():
                 raise Unmodelled("a whole row, or a name that DuckDB makes up")
             scope = scope.parent

@@ -358,6 +358,7 @@ def test_errors_point_into_the_text_as_it_was_sent(catalog: Catalog, sql: str, a
         "from pg.orders natural join duckdb_settings()",
         "select getenv('HOME')",
         "select rowid from pg.orders",
+        "select o.rowid from pg.orders o",
     ],
 )
 def test_nothing_outside_of_the_tables_is_reached(catalog: Catalog, sql: str) -> None:
