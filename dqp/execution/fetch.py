@@ -26,8 +26,8 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.dialects import explained, properties
 from dqp.algebra.keys import without_members
-from dqp.algebra.operators import Nested, Operator, Remote, Scan, Sort
-from dqp.algebra.table import Table
+from dqp.algebra.operators import Filter, Nested, Operator, Remote, Scan, Sort, column
+from dqp.algebra.table import ROWID, Table
 from dqp.algebra.trees import rewritten, walk_deep
 from dqp.algebra.types import planned
 from dqp.catalog.catalog import Catalog
@@ -159,7 +159,7 @@ class Reading(Arriving):
         self._slots, self._at_once = execution.slots(remote.source), Slots(max(1, splits))
         # the parts of a scan have to have the same types
         self._chance = chance_of(remote, execution) if len(parts) == 1 else None
-        self._loose = len(parts) > 1 and properties(catalog.sources[remote.source].dialect).LOOSE
+        self._parts = len(parts) > 1
         fetches = [partial(self._fetch, part) for part in parts]
         super().__init__(fetches, [each for each, _ in self.columns], execution, measure, f"dqp-{remote.source}")
 
@@ -175,7 +175,7 @@ class Reading(Arriving):
             sent = partial(_opened, place, self._catalog)
             stream = raced(sent, self.remote, self.columns, self._execution, self._chance)
         with stream:
-            if not self._loose:
+            if not self._parts or not properties(place.source.dialect).LOOSE:
                 self.take(stream, touched)
                 return
             try:
@@ -190,7 +190,7 @@ def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
     scan = scanned(remote)
     if scan is None:
         return False
-    one_thread = properties(catalog.sources[remote.source].dialect).SINGLE_THREADED
+    one_thread = properties(catalog.dialect(remote.source)).SINGLE_THREADED
     expected = execution.expected(replace(remote, tree=ungrouped(remote.tree)) if one_thread else remote)
     if expected is None:
         return False
@@ -209,11 +209,13 @@ def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Strea
 
 def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
     """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
-    are not those that were planned. (SQLite has no such types; its statements look at the values.)"""
+    are not those that were planned. (SQLite has no such types; its statements look at the values. There, rows without
+    a number in a table that is read by ranges of these are asked for.)"""
     promise = place.statement.promise
-    if properties(place.source.dialect).LOOSE:
-        return
     for scan in scans_of(place.tree):
+        if properties(place.source.dialect).LOOSE:
+            _numbered(scan, place, catalog, cancellation)
+            continue
         table, handed = scan.table, frozenset(promise.origins.values())
         hidden = tuple(
             (identifier, name)
@@ -225,6 +227,20 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
         ):
             asked = _statement(Sort(replace(scan, items=hidden), limit=0), place.source)
             asked.promise.checked(place.source.query(asked.sql, cancellation=cancellation)).close()
+
+
+def _numbered(scan: Scan, place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
+    """ChangedError where rows have no number: the table is a view now, or has a column of that name."""
+    table, numbers = scan.table, tuple(each for each in scan.items if each[1] == ROWID)
+    if table.rowid is None or not numbers or not catalog.probes.is_due((place.source.alias, table.name, ROWID)):
+        return
+    rows = replace(scan, items=numbers)
+    without = Filter(rows, exp.Is(this=column(numbers[0][0]), expression=exp.Null()))
+    for tree in (rows, without):  # SQLite takes the second for false in a view, where each row is without a number
+        asked = _statement(Sort(tree, limit=1), place.source)
+        with place.source.query(asked.sql, asked.parameters, cancellation=cancellation) as stream:
+            if any(each.column(0).null_count for each in stream):
+                raise ChangedError(f"{table} is another one than was planned with.", hint="Run the query again.")
 
 
 @dataclass(frozen=True)

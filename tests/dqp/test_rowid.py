@@ -16,9 +16,11 @@ import dqp
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra import arrival
 from dqp.algebra.operators import Filter, Project, Remote, Scan, column
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
+from dqp.errors import ChangedError
 from dqp.execution.fetch import read
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double, batch, execution
@@ -73,6 +75,31 @@ def test_rows_of_sqlite_without_a_key_are_in_a_part(
     with execution(split_rows=1, splits=3) as running:
         actual = read(Remote("db", Scan(table, (("v", "v"),))), catalog, running).table()
     assert sorted(actual.column(0).to_pylist()) == [*range(1_000)]
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t RENAME TO u; CREATE VIEW t AS SELECT * FROM u",
+        "ALTER TABLE t ADD COLUMN rowid INTEGER",
+    ],
+)
+def test_a_table_whose_rows_have_no_numbers_any_more_is_planned_again(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrival, "PROBED_SECONDS", 0.0)
+    driver = driver_for(f"sqlite:///{tmp_path / 'x.sqlite'}")
+    driver.update("CREATE TABLE t (id BIGINT, v BIGINT)", cancellation=Cancellation())
+    driver.load("t", Stream.of(batch(1, 1_000)), cancellation=Cancellation())
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
+    remote = Remote("db", Scan(catalog.table("db", "t"), (("v", "v"),)))
+    with execution(split_rows=1, splits=3) as running:
+        assert read(remote, catalog, running).table().num_rows == 1_000
+    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as connection:
+        connection.executescript(change)
+    with execution(split_rows=1, splits=3) as running, pytest.raises(ChangedError):
+        read(remote, catalog, running).table()
     catalog.close()
 
 
