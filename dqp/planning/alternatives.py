@@ -9,8 +9,8 @@ from typing import Any
 
 from dai.streams.stream import Stream
 from dqp.algebra.keys import without_members
-from dqp.algebra.operators import Operator, Remote
-from dqp.algebra.trees import rewritten
+from dqp.algebra.operators import Operator, Remote, Scan
+from dqp.algebra.trees import rewritten, walk_deep
 from dqp.planning.context import Context
 from dqp.planning.costing.elapsed import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees
@@ -20,6 +20,9 @@ Columns = tuple[tuple[str, str], ...]
 SHARE = 0.25
 """Least part of the alternative's estimated seconds that a statement gets, so that large inputs are not fetched too
 soon."""
+
+MOST_TABLES = 100
+"""Tables of a statement that has an alternative, which sends a statement for each."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,9 @@ class Overtaking:
 
 
 def has_alternative(remote: Remote) -> bool:
-    """Whether the statement does more than read a table."""
-    return not is_plain(remote.tree)
+    """Whether the statement does more than read a table, or read hundreds of them."""
+    scans = sum(isinstance(each, Scan) for each in walk_deep(remote.tree))
+    return scans <= MOST_TABLES and not is_plain(remote.tree)
 
 
 def alternative(remote: Remote, context: Context) -> Alternative | None:

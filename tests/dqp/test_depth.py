@@ -36,8 +36,7 @@ IDS = list(range(20))
 
 @pytest.fixture(scope="module")
 def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A table deep in each source: id from 0 to 19, s its text. No statement has a second chance: on a busy machine
-    that of a thousand parts takes ten times what it is to overtake."""
+    """A table deep in each source: id from 0 to 19, s its text."""
     directory = tmp_path_factory.mktemp("depth")
     files = {"lite": f"sqlite:///{directory}/lite.db", "duck": f"duckdb:///{directory}/duck.db"}
     urls = {"pg": postgres_module_url, "maria": mariadb_module_url, **files}
@@ -46,7 +45,7 @@ def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pyt
         rows = pa.table({"id": IDS, "s": [f"n{each}" for each in IDS]})
         driver.load("deep", Stream.of(rows), cancellation=Cancellation(), create=True)
         driver.close()
-    with dqp.connect({"sources": urls, "second_chance": 0.0}) as lab:
+    with dqp.connect({"sources": urls}) as lab:
         yield lab
 
 

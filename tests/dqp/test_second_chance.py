@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +16,14 @@ from dai.errors import DatabaseUnavailableError, DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.keys import KeyTable, in_table
-from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Remote, Scan, column
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Remote, Scan, SetOperation, column
 from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.execution.overtaking import raced
-from dqp.planning.alternatives import Chance, alternative
+from dqp.planning.alternatives import MOST_TABLES, Chance, alternative, has_alternative
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.runtimes.local import Local
@@ -217,6 +218,16 @@ def test_keys_beside_a_statement_that_is_overtaken() -> None:
     found = alternative(tree(keys), context)
     assert found is not None
     assert [type(node) for node in walk(found.tree)] == [Aggregate, Join, Remote, Remote]
+
+
+def test_a_statement_of_hundreds_of_tables_has_no_alternative() -> None:
+    """It would send a statement for each, and take ten times the time where the machine is busy."""
+    table = numbers("pg")
+    scans = [Scan(table, ((f"v{each}", "v"),)) for each in range(MOST_TABLES + 1)]
+    names = ("v",)
+    few = reduce(lambda one, other: SetOperation(one, other, "union", True, names), scans[:-1])
+    assert has_alternative(Remote("pg", few))
+    assert not has_alternative(Remote("pg", SetOperation(few, scans[-1], "union", True, names)))
 
 
 def test_a_race_that_is_over_when_the_alternative_begins(monkeypatch: pytest.MonkeyPatch) -> None:
