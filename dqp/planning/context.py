@@ -47,7 +47,7 @@ class Context:
     decided: list[exp.Expression] = field(default_factory=list)
     """Comparisons of constants that were decided by the value of a parameter."""
     key_tables: list[KeyTable] = field(default_factory=list)
-    """Those of the query: equal statements have the same ones."""
+    """Those of one run of the query: equal statements have the same ones."""
 
     def anew(self, tree: Operator) -> Context:
         """For planning another tree of the same query."""

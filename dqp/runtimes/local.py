@@ -177,7 +177,9 @@ class Local(Runtime):
     def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
         """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads
         at once, and again."""
-        own = replace(context, estimator=context.estimator.again(), types=dict(context.types), remarks=[])
+        own = replace(
+            context, estimator=context.estimator.again(), types=dict(context.types), remarks=[], key_tables=[]
+        )
         return (in_parts(tree, own, options.split_rows) if options.splits > 1 else tree), own
 
     def _through(self, remote: Remote, query: Query) -> Stream:

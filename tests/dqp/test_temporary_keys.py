@@ -273,6 +273,10 @@ def test_equal_statements_have_one_table_of_keys_and_a_range_without_gaps_has_no
         plan = lab.explain(twice, analyze=True).text
         assert {*re.findall(r"dqp_keys\w*", plan)} == {"dqp_keys"}
         assert len(re.findall(r"Remote postgresql .*actual", plan)) == 1
+        assert lab.sql(twice).arrow().num_rows
+        kept = lab.coordinator.plans._kept.values()
+        assert kept
+        assert not any(each.context.key_tables for each in kept)  # those of each run would stay in memory
         lab.upload("few", pa.table({"k": range(100, 200)}))
         plan = lab.explain("select count(p.t) from postgresql.probe p join few f on p.k = f.k", analyze=True).text
         assert "a range of k" in plan
