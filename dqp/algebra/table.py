@@ -64,9 +64,9 @@ class Column:
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
-    first; ``indexes`` the columns of all its indexes. ``rowid``: the number of each row, in whose order SQLite keeps
-    them, where no column is that. ``rows`` and ``bytes`` are estimates. ``replicas`` have
-    the same rows, the best one first. ``logical``: the logical name of which it is the best copy."""
+    first; ``indexes`` the columns of all its indexes. ``rowid``: SQLite's number of each row, in whose order the rows
+    stand; None where a column is that number. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same rows,
+    the best one first. ``logical``: the logical name of which it is the best copy."""
 
     source: str
     name: str
@@ -95,8 +95,8 @@ class Table:
 
     @property
     def ranged(self) -> Column | None:
-        """The column of which the rows of a range stand together, more or less: ``rowid``, or what the first key begins
-        with. None for a table with a ``rowid`` and replicas: copies need not number their rows alike."""
+        """The column by whose ranges the table is read in parts: ``rowid``, else the first column of the first key.
+        None for a table with a ``rowid`` and replicas, because copies need not number their rows alike."""
         if self.rowid is not None:
             return None if self.replicas else self.rowid
         return self.column(self.keys[0][0]) if self.keys else None

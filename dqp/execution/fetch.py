@@ -185,8 +185,8 @@ class Reading(Arriving):
 
 
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
-    """Whether few of a table's rows are expected from a database that reads a table with several workers, or are found
-    by an index, also if they become fewer groups."""
+    """Whether one statement is enough: few rows are expected from a database that reads a table with several workers,
+    or an index finds few rows, however many groups these become."""
     scan = scanned(remote)
     if scan is None:
         return False
@@ -209,8 +209,8 @@ def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Strea
 
 def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
     """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
-    are not those that were planned. (SQLite has no such types; its statements look at the values. There, rows without
-    a number in a table that is read by ranges of these are asked for.)"""
+    are not those that were planned. (SQLite has no such types; its statements look at the values. It is asked whether
+    each row has a number, if the table is read by ranges of these.)"""
     promise = place.statement.promise
     for scan in scans_of(place.tree):
         if properties(place.source.dialect).LOOSE:

@@ -25,7 +25,7 @@ from dai.plugins import MOST
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import ROWID, UNKNOWN_ROWS, rowid
 from dqp.catalog.sources.source import Source
-from dqp.catalog.statistics.counting import Ask, Key, count, key_of, table_of
+from dqp.catalog.statistics.counting import Ask, Key, at_least, count, key_of, table_of
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
 """Dialects by their names in sqlglot."""
@@ -121,6 +121,7 @@ class _Looked:
             counted = count(key, self._info, self._render, self._ask)
             if rows is None:
                 rows = round(max(counted.rows, counted.seen))
+                rows = rows if counted.even else max(rows, at_least(self._info, self._render, self._ask))
             elif counted.contradicts(rows, FACTOR):
                 said, rows = rows, round(counted.rows if counted.even else counted.seen)
                 known = Statistics(rows, columns={name: each for name, each in known.columns.items() if name == ROWID})
