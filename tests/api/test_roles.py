@@ -1,11 +1,9 @@
 """Role maps: callers are users of the database, who see what the database shows them and nothing of each other."""
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +14,22 @@ import sqlalchemy as sa
 import dqp  # noqa: F401 - federations
 from dai.__main__ import main
 from dai.api.scheduling.turns import Small
-from dai.api.server.serve import Background, background
-from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import DeniedError
 from dai.perform.activity import ACTIVITIES
 from dai.security.identity import Caller
-from dai.security.identity.tokens import new
 from dai.service import resources as resources_module
 from dai.service.state.store import Store
 from dai.streams.cancellation import Cancellation
 from tests.activities.test_conformance import completed
 from tests.api.conftest import DOCUMENT, XML, statement
+from tests.api.role_maps import CALLERS, ENVIRONMENT, SECRETS, Lab, config, served
 from tests.api.test_policies import PATHS
 from tests.documents import written
 from tests.drivers.statements import table, update
 from tests.processes import until
 
-CALLERS: dict[str, tuple[str, ...]] = {"alice": (), "bob": ("staff",), "carol": (), "root": (), "": ()}
-"""Groups by name; carol is in no role map, root an administrator."""
 USERS = {"alice": "alice_db", "bob": "staff_db", "": "guest_db"}
-SECRETS = {user: f"planted-{user}-Zx9" for user in ("alice_db", "staff_db", "guest_db", "all_db")}
-ENVIRONMENT = {f"OF_{user.upper()}": secret for user, secret in SECRETS.items()}
-XML_MAP = """<?xml version="1.0" encoding="UTF-8"?>
-<DatabaseRoles xmlns="http://ogsadai.org.uk/namespaces/2003/07/roles"><!-- who is whom -->
-  <Database name="notes">
-    <User dn="alice" userid="alice_db" password="env:OF_ALICE_DB"/>
-    <User dn="group:staff" userid="staff_db" password="file:staff.secret"/>
-    <User dn="No Certificate Provided" userid="guest_db" password="env:OF_GUEST_DB"/>
-  </Database>
-  <Database name="another"><User dn="*" userid="all_db" password="env:OF_ALL_DB"/></Database>
-</DatabaseRoles>
-"""
-TOML_MAP = """
-[[notes]]
-caller = "alice"
-user = "alice_db"
-password = "env:OF_ALICE_DB"
-[[notes]]
-caller = "group:staff"
-user = "staff_db"
-password = "file:staff.secret"
-[[notes]]
-caller = "anonymous"
-user = "guest_db"
-password = "env:OF_GUEST_DB"
-[[another]]
-caller = "*"
-user = "all_db"
-password = "env:OF_ALL_DB"
-"""
 SETUP = {
     "postgresql": (
         *(f"CREATE ROLE {user} LOGIN PASSWORD '{secret}'" for user, secret in SECRETS.items()),
@@ -91,61 +55,6 @@ SETUP = {
 OF_ALL = {"postgresql": "notes", "mariadb": "of_all"}
 WHO = {"postgresql": "select current_user as who", "mariadb": "select substring_index(user(), '@', 1) as who"}
 DATABASES = [pytest.param("postgresql", marks=pytest.mark.server), pytest.param("mariadb", marks=pytest.mark.server)]
-
-
-@dataclass
-class Lab:
-    """A service over a database whose users see rows of their own: the resource ``notes``, with a role map, and the
-    federation ``all`` over it."""
-
-    kind: str
-    directory: Path
-    url: str
-    running: Background
-    tokens: dict[str, str]
-
-    def client(self, who: str) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        return httpx.Client(base_url=self.running.url, headers=headers, timeout=60)
-
-    def csv(self, who: str, sql: str, **headers: str) -> list[str]:
-        with self.client(who) as client:
-            answer = client.post("/resources/notes/query", json={"sql": sql}, headers={"Accept": "text/csv", **headers})
-        assert answer.status_code == 200, answer.text
-        return answer.text.splitlines()[1:]
-
-    @property
-    def map(self) -> Path:
-        return self.directory / ("roles.xml" if self.kind == "postgresql" else "roles.toml")
-
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.directory / "audit.jsonl").read_text().splitlines()]
-
-
-def config(kind: str, directory: Path, url: str, **more: Any) -> Any:
-    (directory / "staff.secret").write_text(f"{SECRETS['staff_db']}\n")
-    name, text = ("roles.xml", XML_MAP) if kind == "postgresql" else ("roles.toml", TOML_MAP)
-    (directory / name).write_text(text)
-    policy = {"read": ["*", "anonymous"], "write": ["alice", "bob", "carol"]}
-    sections = {
-        "service": {
-            "port": 0, "state": "sqlite:///state.db", "results_directory": str(directory / "results"), "grace": 0.2,
-        },
-        "identity": {"methods": ["token"], "anonymous": True, "kept_seconds": 0.0},
-        "audit": {"file": "audit.jsonl"},
-        "resources": {"notes": {"url": url, "roles": name, "policy": policy, **more}},
-        "federations": {"all": {"sources": [{"alias": "here", "resource": "notes"}]}},
-    }  # fmt: skip
-    return parse(sections, directory, ENVIRONMENT)
-
-
-def served(stack: ExitStack, kind: str, directory: Path, url: str, **more: Any) -> Lab:
-    running = stack.enter_context(background(config(kind, directory, url, **more)))
-    tokens = {}
-    for name, groups in CALLERS.items():
-        tokens[name], stored = new(name or "nobody", 3600, groups=groups, administrator=name == "root")
-        running.service.store.add_token(stored)
-    return Lab(kind, directory, url, running, tokens)
 
 
 @pytest.fixture(scope="module")
