@@ -11,10 +11,14 @@ A package imports only those below it::
     commands  what `dai ...` does
     api       HTTP; only this package knows FastAPI
     service   what outlives a request: jobs, sessions, resources, results, the state database
+              replicas  where copies of data are
+    security  who asks, and what they may do
     perform   perform documents: parser, activities, pipeline, response        client  the HTTP API from the other side
     drivers   databases                                                        formats  encodings
     streams   record batches, blocks, the queue, cancellation
-    config  plugins  errors
+    config  plugins  errors  version
+
+Beside them, ``schemas`` has the XML schemas, and ``dbapi`` is ``client.dbapi`` by the name that programs import.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -32,10 +32,8 @@ CHECKS = [
 ]
 SOAP = ("/wsctx",)
 """A fault has the status 500 (SOAP 1.1, section 6.2)."""
-# Of an operation, beside the 30 or so cases that its schema gives: in all operations together, twice as many met one
-# status more, which tests/api/test_jobs.py has.
 EXAMPLES = settings(
-    max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 
 
