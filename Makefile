@@ -23,10 +23,8 @@ help: ## this list
 demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
 	$(BIN)/python -m examples.demo
 
-# Beside the checks, which leave a processor free, the assertions of all tests are rewritten: each of the WORKERS would
-# do it for itself, 6 s of a processor.
 test: $(VENV)/.installed-test ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
-	@$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 & scripts/check $(BIN) && wait
+	scripts/check $(BIN)
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]
 	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25
 

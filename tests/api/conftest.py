@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+import dai
 from dai.api.server.serve import Background, background
+from dai.client import Resource
 from dai.config import Config, parse
 from tests.processes import WRITABLE
 
@@ -91,3 +93,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Back
 def client(shared: Background) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=shared.url, timeout=60) as made:
         yield made
+
+
+@pytest.fixture
+def anybody(shared: Background) -> Iterator[httpx.Client]:
+    """Its sessions are ended: jobs that fill streams have places."""
+    with httpx.Client(base_url=shared.url, timeout=60) as client:
+        yield client
+        for each in shared.service.sessions.all():
+            client.delete(f"/sessions/{each.id}")
+
+
+@pytest.fixture(params=["identity", "zstd"])
+def book_resource(request: pytest.FixtureRequest, shared: Background) -> Iterator[Resource]:
+    resource = dai.connect(f"{shared.url}/book", compression=request.param)
+    yield resource
+    resource.service.close()

@@ -1,5 +1,11 @@
-"""Documents whose blocks come as frames."""
+"""Documents whose blocks come as frames, and streams that wait before a block."""
 
+from threading import Event
+from typing import Any
+
+import pytest
+
+from dai.streams.mailbox import Mailbox
 from tests.api.conftest import DOCUMENT, statement
 
 SQL = "select i, s from numbers where i < 250"
@@ -16,3 +22,17 @@ CSV = DOCUMENT.format(
     + '<sqlResultsToCSV name="e"><resultSet from="rows"/><csv name="a"/></sqlResultsToCSV>'
     + '<outputStream name="out"><fromLocal from="a"/></outputStream>'
 )
+
+
+class Paused:
+    """Producers of streams wait before the block of that number until they may ``go`` on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        self.go, wait_for_room = Event(), Mailbox._wait_for_room
+
+        def waited(mailbox: Mailbox, *arguments: Any) -> bool:
+            room = wait_for_room(mailbox, *arguments)
+            assert mailbox.expected != number or self.go.wait(60)
+            return room
+
+        monkeypatch.setattr(Mailbox, "_wait_for_room", waited)

@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import httpx
@@ -20,9 +19,8 @@ from dai.errors import DatabaseUnavailableError
 from dai.formats import format_named, recognised
 from dai.formats.frames import MEDIA_TYPE, Arriving, Asked, Frame, KnownContexts, context_of, format_of, read
 from dai.service.contexts.contexts import Contexts
-from dai.streams.mailbox import Mailbox
 from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, streamed
-from tests.api.framed import ARROW, CSV, PAYLOAD, SQL
+from tests.api.framed import ARROW, CSV, PAYLOAD, SQL, Paused
 from tests.processes import until
 
 WEBROWSET = "application/vnd.webrowset+xml"
@@ -60,15 +58,6 @@ class Stream:
             self.client.headers.pop("accept", None)
         path = f"/sessions/{self.session}/streams/out/blocks/{number}?wait=30&count={count}&linger={linger}"
         return self.client.get(path, headers=headers)
-
-
-@pytest.fixture
-def anybody(shared: Background) -> Iterator[httpx.Client]:
-    """Its sessions are ended: jobs that fill streams have places."""
-    with httpx.Client(base_url=shared.url, timeout=60) as client:
-        yield client
-        for each in shared.service.sessions.all():
-            client.delete(f"/sessions/{each.id}")
 
 
 def frames(answer: httpx.Response) -> list[Frame]:
@@ -243,20 +232,6 @@ def test_a_block_waits_for_others_no_longer_than_it_is_to(anybody: httpx.Client)
 
 
 FLOW = Asked(flow=True)
-
-
-class Paused:
-    """Producers of streams wait before the block of that number until they may ``go`` on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-        self.go, wait_for_room = Event(), Mailbox._wait_for_room
-
-        def waited(mailbox: Mailbox, *arguments: Any) -> bool:
-            room = wait_for_room(mailbox, *arguments)
-            assert mailbox.expected != number or self.go.wait(60)
-            return room
-
-        monkeypatch.setattr(Mailbox, "_wait_for_room", waited)
 
 
 def flowing(

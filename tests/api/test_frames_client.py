@@ -1,6 +1,5 @@
 """Frames, read by the client: rows once, whatever breaks off."""
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -9,10 +8,8 @@ import pyarrow as pa
 import pytest
 from starlette.types import Receive, Scope, Send
 
-import dai
 from dai.api.blocks import pulling
 from dai.api.blocks.flowing import Flowing
-from dai.api.server.serve import Background
 from dai.client import Resource
 from dai.client.streams import pull
 from dai.errors import DaiError, DataError, TruncatedError
@@ -21,13 +18,6 @@ from dai.formats.frames import MEDIA_TYPE, Frame
 from tests.api.conftest import FAILS_LATE, streamed
 from tests.api.framed import ARROW, CSV, PAYLOAD, SQL
 from tests.processes import until
-
-
-@pytest.fixture(params=["identity", "zstd"])
-def book_resource(request: pytest.FixtureRequest, shared: Background) -> Iterator[Resource]:
-    resource = dai.connect(f"{shared.url}/book", compression=request.param)
-    yield resource
-    resource.service.close()
 
 
 def joined(resource: Resource, session: str) -> bool:

@@ -16,10 +16,9 @@ from dai.client.http.transport import Transport
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.formats.frames import MEDIA_TYPE, Asked, read
 from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, statement, streamed
-from tests.api.test_frames import ARROW, CSV, PAYLOAD, SQL, Paused, anybody, book_resource
+from tests.api.framed import ARROW, CSV, PAYLOAD, SQL, Paused
 from tests.processes import until
 
-__all__ = ["anybody", "book_resource"]
 FAILS = "select i from nowhere"
 Sent = list[tuple[str, str, int]]
 

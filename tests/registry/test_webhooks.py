@@ -23,6 +23,7 @@ from dai.security.identity import Caller
 from dai.security.identity.tokens import new
 from dai.security.standing import now
 from dai.service.registry.webhooks import sender
+from dai.service.registry.webhooks.store import Webhook, Webhooks
 from tests.api.conftest import configured
 from tests.processes import until
 from tests.registry.conftest import publish, service
@@ -46,6 +47,8 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[Request] = []
         self.statuses: list[int] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.url = f"http://127.0.0.1:{self.server_port}/hook?of=registry"
 
     def changes(self) -> list[tuple[str, str]]:
@@ -58,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests.append((self.path, dict(self.headers), body))
+        self.server.may_answer.wait(60)
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         self.send_response(status)
         self.send_header("Content-Length", "0")
@@ -172,6 +176,29 @@ def test_what_was_not_taken_is_sent_again_also_after_a_restart(
         until(lambda: state(alice)["number"] == 3)
     keys = [key for _, _, body in receiver.requests[before:] for key in [c["key"] for c in json.loads(body)["changes"]]]
     assert keys == ["urn:s:2", "urn:s:3"]
+
+
+def test_a_request_that_ends_while_webhooks_are_read_is_not_sent_again(
+    serve: Callable[..., Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve() as running, client(running, "alice") as alice:
+        read, busy = Webhooks.all, running.service._sender._busy
+
+        def slowly(webhooks: Webhooks) -> list[Webhook]:
+            known = read(webhooks)
+            if busy:
+                receiver.may_answer.set()
+                until(lambda: not busy)
+            return known
+
+        monkeypatch.setattr(Webhooks, "all", slowly)
+        made(alice, receiver.url)
+        receiver.may_answer.clear()
+        publish(alice, service("urn:s:1"))
+        until(lambda: len(receiver.requests) == 1)
+        publish(alice, service("urn:s:2"))
+        until(lambda: state(alice)["number"] == 2)
+    assert receiver.changes() == [("published", "urn:s:1"), ("published", "urn:s:2")]
 
 
 @pytest.mark.parametrize("statuses", [[410], [500] * 3, [302] * 3])

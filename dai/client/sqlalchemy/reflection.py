@@ -1,5 +1,5 @@
-"""SQLAlchemy's reflection from what the service says of tables. What that does not say is a NotImplementedError, by which
-SQLAlchemy wants a dialect to tell so (``sqlalchemy.engine.interfaces.Dialect``)."""
+"""SQLAlchemy's reflection from what the service says of tables. What the service does not say is a NotImplementedError,
+which is how a dialect tells SQLAlchemy so (``sqlalchemy.engine.interfaces.Dialect``)."""
 
 from __future__ import annotations
 

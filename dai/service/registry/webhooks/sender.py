@@ -80,10 +80,12 @@ class Sender:
             self._wake.clear()
             known: list[Webhook] = []
             try:
+                # taken before what each webhook has had is read: one that is served meanwhile would get it again
+                busy = set(self._busy)
                 known = self._webhooks.all()
                 last = self._registry.number() if known else 0
                 for each in known:
-                    ready = not each.stopped and each.number < last and each.id not in self._busy
+                    ready = not each.stopped and each.number < last and each.id not in busy
                     if ready and time.monotonic() >= self._due.get(each.id, 0.0) and self._has_room(each.owner):
                         self._busy[each.id] = each.owner
                         self._pool.submit(self._serve, each)
