@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import math
 import os
 import shutil
 import signal
@@ -12,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -81,7 +79,7 @@ def driver(
             made._processes._idle.append(given)
     if not made._processes._idle:
         made._processes.start()
-    assert made._processes.begun(60)
+    assert made._processes.any(60)
     yield made
     state = made.pool_state()
     left += made._processes._idle
@@ -107,7 +105,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def without(driver: SQLite, sql: str, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
     with monkeypatch.context() as patched:
-        patched.setattr(readers.Readers, "begun", lambda *_: False)
+        patched.setattr(readers.Readers, "any", lambda *_: False)
         return table(driver, sql)
 
 
@@ -232,7 +230,7 @@ def test_an_integer_that_a_float_cannot_hold_is_not_rounded(driver: SQLite, aske
     [
         "SELECT x'00' AS v FROM t",
         "SELECT w FROM wide",
-        "SELECT id FROM t LIMIT 5000",
+        "SELECT id FROM t LIMIT 1500",
         "SELECT count(*) FROM t",
     ],
 )
@@ -292,36 +290,8 @@ def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
     table(driver, "SELECT i FROM t")
     assert len(asked) == 1
     monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.0)
-    for most, seconds, times in ((0, 0.0, 1), (readers.MOST_AGAIN, 0.0, 1), (readers.MOST_AGAIN, 1.0, 2)):
-        monkeypatch.setattr(readers, "MOST_AGAIN", most)
-        monkeypatch.setattr(readers, "VALUE_SECONDS", seconds)
-        assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
-        assert len(asked) == times
-
-
-def test_what_comes_fast_after_its_first_rows_is_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The more the longer they took, as far as they may be kept."""
-
-    def enough(seconds: float, after: float) -> tuple[int, float]:
-        """Rows read and rows needed, where the first rows take so many seconds and each of the next ones ``after``."""
-
-        def read(_: readers.Begun, wanted: int, most: float) -> readers.Begun:
-            return replace(begun, have=wanted, seconds=seconds + after * (wanted - 256))
-
-        monkeypatch.setattr(readers.Begun, "read", read)
-        more, needed = readers._read_until_worth(replace(begun, have=256, seconds=seconds))
-        return more.have, needed
-
-    columns = [pa.array(range(256)), pa.array(["a" * 20] * 256)]
-    portions = rows.Portions(lambda _: [], contextlib.nullcontext)
-    begun = readers.Begun(columns, 256, 0.0, portions, lambda *_: [])
-    assert enough(0.0, 1e-6) == (readers.MANY_ROWS, 0)
-    have, needed = enough(0.3, 1e-6)
-    assert needed == pytest.approx(100_000)
-    assert have == 100_000
-    assert enough(0.3, 5e-6) == (readers.MANY_ROWS, math.inf)
-    have, needed = enough(3.0, 1e-6)
-    assert have < needed == pytest.approx(1_000_000)
+    assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
+    assert len(asked) == 1
 
 
 def test_what_is_read_again_has_bounds() -> None:
@@ -341,9 +311,117 @@ def test_what_is_read_again_has_bounds() -> None:
             lambda given, _: [pa.array(next(zip(*given, strict=True)))],
         )
 
-    assert begun("a", 0.0).read(10_000, 60.0).have >= 10_000
-    assert begun("a", 0.02).read(10_000, 0.01).have == 512
-    assert begun("a" * 100_000, 0.0).read(10_000, 60.0).have == 512
+    assert begun("a", 0.0).read().have >= readers.MANY_ROWS
+    assert begun("a", 2 * readers.SOME_SECONDS).read().have == 512
+    assert begun("a" * 100_000, 0.0).read().have == 512
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes more than a few steps of SQLite is read by a process from its first row on."""
+    monkeypatch.setattr(readers, "STEPS", 50)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, i, r, n, s, d, m, k, b FROM t",
+        'SELECT late, early, s AS "t.s" FROM t WHERE id % 9000 = 1',
+        "SELECT i, s FROM t WHERE i > 100000",
+        "SELECT a.id, a.d, z.n FROM t AS a JOIN t AS z ON z.id = a.id + 1 ORDER BY a.n, a.id",
+        "WITH q(one, two) AS (SELECT id, n FROM t WHERE i IS NULL) SELECT * FROM q",
+        f"SELECT s FROM t WHERE id IN ({','.join(map(str, range(0, 60_000, 3)))})",
+    ],
+)
+@pytest.mark.parametrize("batch_rows", [None, 7])
+def test_the_same_answer_where_the_first_rows_take_long(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, sql: str, batch_rows: int | None
+) -> None:
+    with driver.query(sql, cancellation=Cancellation(), batch_rows=batch_rows) as stream:
+        batches = list(stream)
+        actual = pa.Table.from_batches(batches, stream.schema)
+    assert len(asked) == 1
+    assert batch_rows is None or {each.num_rows for each in batches[:-1]} <= {batch_rows}
+    expected = without(driver, sql, monkeypatch)
+    assert actual.equals(expected)
+    assert actual.schema.equals(expected.schema, check_metadata=True)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("values", "sql"),
+    [
+        ("(1, 'a'), (2, 'b'), (3, 'c')", "SELECT v, w FROM u WHERE v > 0"),
+        ("('a', 1), ('b', 'x'), (NULL, 2)", "SELECT v, w FROM u WHERE w IS NOT NULL"),
+        ("(1, '2026-01-02'), (2, 'no date')", "SELECT w FROM u WHERE v > 0"),
+    ],
+)
+def test_first_rows_of_other_types_than_declared(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, values: str, sql: str
+) -> None:
+    """Their types are those of the values, as without a process."""
+    update(driver, "CREATE TABLE u (v integer, w date)")
+    update(driver, f"INSERT INTO u VALUES {values}")
+    update(driver, "CREATE TABLE x AS SELECT id FROM t LIMIT 200")
+    sql = f"{sql} AND NOT EXISTS (SELECT * FROM x WHERE x.id + v = -1)"  # which takes its time
+    try:
+        actual: object = table(driver, sql)
+    except DataError as error:
+        actual = str(error)
+    assert len(asked) == 1
+    try:
+        expected: object = without(driver, sql, monkeypatch)
+    except DataError as error:
+        expected = str(error)
+    assert actual == expected
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_has_no_declared_type_is_begun_by_the_connection(driver: SQLite, asked: list[str]) -> None:
+    for sql in (
+        "SELECT i + 1 AS a FROM t WHERE id % 100 = 1",
+        "SELECT x FROM t WHERE id % 100 = 1",
+        "SELECT id AS a, i AS a FROM t WHERE id % 100 = 1",
+    ):
+        assert table(driver, sql).num_rows == ROWS // 100
+    assert not asked
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_error_of_a_statement_that_a_process_has_taken_over(driver: SQLite, asked: list[str]) -> None:
+    with pytest.raises(StatementError, match="integer overflow"):
+        table(driver, f"SELECT id FROM t WHERE id < {ROWS} OR abs(-9223372036854775807 - (id = {ROWS})) > 0")
+    assert len(asked) == 1
+
+
+def test_a_statement_waits_for_a_process_that_is_at_work(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "WAIT_SECONDS", 60.0)
+    busy = driver._processes.take()
+    assert busy is not None
+    waiting = threading.Timer(0.3, driver._processes.give_back, (busy, True))
+    waiting.start()
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    waiting.join()
+    assert len(asked) == 1
+
+
+def test_a_statement_does_not_wait_for_one_whose_rows_nobody_reads(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then one more starts."""
+    monkeypatch.setattr(readers, "WAIT_SECONDS", 1e9)
+    busy = driver._processes.take()
+    assert busy is not None
+    busy.left_at = time.monotonic() - 1.0
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert not asked
+    (more,) = driver._processes._idle
+    driver._processes._idle.remove(more)
+    more.close()
+    driver._processes.give_back(busy, True)
 
 
 def test_waiting_for_the_first_rows_is_not_computing_them(
@@ -419,7 +497,7 @@ def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monke
     table(driver, "SELECT id FROM t LIMIT 9999")
     assert not driver._processes._idle
     table(driver, "SELECT id FROM t")
-    assert driver._processes.begun(60)
+    assert driver._processes.any(60)
     assert not asked
     table(driver, "SELECT id FROM t")
     assert asked
@@ -433,12 +511,12 @@ def test_processes_start_for_a_large_file_once_a_query_is_planned(
     assert len(driver._processes._idle) == 1
     monkeypatch.setattr(readers, "LARGE_BYTES", 1)
     driver.statistics("t")
-    assert len(driver._processes._idle) == readers.MOST
+    assert len(driver._processes._idle) == readers.EXPECTED
     for each in (ended := list(driver._processes._idle)):
         each.kill()  # as after a minute
     until(lambda: all(each.ended() for each in ended))
     driver.statistics("t")
-    assert len(driver._processes._idle) == readers.MOST
+    assert len(driver._processes._idle) == readers.EXPECTED
     assert not any(each.ended() for each in driver._processes._idle)
 
 
@@ -472,7 +550,7 @@ from dai.streams.cancellation import Cancellation
 readers.AGAIN_SECONDS = float("inf")
 driver = SQLite.connect(sys.argv[1], DriverOptions())
 driver._processes.start()
-assert driver._processes.begun(60)
+assert driver._processes.any(60)
 print(driver._processes._idle[0]._program.pid, flush=True)
 sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 9000"
 with driver.query(sql, cancellation=Cancellation()) as stream:

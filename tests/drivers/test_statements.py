@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dai.drivers.duckdb import syntax as duckdb
 from dai.drivers.mariadb import syntax as mariadb
 from dai.drivers.postgresql import syntax as postgresql
-from dai.drivers.sql.lexer import bind_markers, keyword, replace_markers, single_query, tokens
+from dai.drivers.sql.lexer import bind_markers, keyword, replace_markers, shortened, single_query, tokens
 from dai.drivers.sql.syntax import STANDARD
 from dai.drivers.sqlite import syntax as sqlite
 from dai.errors import NotAQueryError, StatementError
@@ -169,6 +169,17 @@ def test_tokens_stand_in_order_and_leave_only_white_space(sql: str, dialect: str
         assert sql[at:start].strip() == ""
         at = end
     assert sql[at:].strip() == ""
+
+
+@pytest.mark.parametrize("dialect", list(SYNTAX))
+@pytest.mark.parametrize("value", ["7", "-7", "'a,(b'"])
+def test_many_values_alone_in_parentheses_are_one_token(value: str, dialect: str) -> None:
+    many, few = ",".join([value] * 16), ",".join([value] * 15)
+    sql = f"SELECT {few},{many} FROM t WHERE a IN ({many}) AND b IN ({few}) AND c IN ({many},?) AND d IN ({many}"
+    lists = [sql[start:end] for kind, start, end in tokens(sql, SYNTAX[dialect]) if kind == "list"]
+    assert lists == [many]
+    assert shortened(sql, SYNTAX[dialect]) == sql.replace(f"a IN ({many})", f"a IN ({value})")
+    assert bind_markers(sql, "qmark", SYNTAX[dialect]).count == 1
 
 
 @given(sql=PIECES, dialect=st.sampled_from(list(SYNTAX)))

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from dai.drivers.sql.syntax import Syntax
+from dai.drivers.sql.syntax import VALUE, Syntax
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dai.plugins import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = 20_000
 """Characters of a statement whose results are remembered."""
-Kind = Literal["word", "name", "string", "number", "comment", "executable", "marker", "escaped", "symbol"]
+Kind = Literal["word", "name", "string", "number", "list", "comment", "executable", "marker", "escaped", "symbol"]
+"""``list``: many numbers or texts that alone stand in parentheses."""
 Style = Literal["qmark", "format", "dollar", "numeric", "named"]
 """``?``, ``%s``, ``$1``, ``:1``, ``:p1``."""
 
@@ -75,6 +76,16 @@ def _comment_end(sql: str, start: int, nested: bool) -> int:
         inner = sql.find("/*", at, close + 1) if nested else -1  # "/*/" opens, then closes nothing
         depth, at = (depth + 1, inner + 2) if inner >= 0 else (depth - 1, close + 2)
     return at
+
+
+def shortened(sql: str, syntax: Syntax) -> str:
+    """With the first value alone of each ``list``."""
+    parts, at = [], 0
+    for kind, start, end in tokens(sql, syntax):
+        if kind == "list" and (first := re.compile(VALUE).match(sql, start)):
+            parts.append(sql[at : first.end()])
+            at = end
+    return "".join([*parts, sql[at:]])
 
 
 def keyword(sql: str, syntax: Syntax) -> str:

@@ -17,6 +17,9 @@ SPACE = r"(?P<space>\s+)"
 LINE_COMMENT = r"(?P<comment>--[^\n]*)"
 LINE_COMMENT_TO_RETURN = r"(?P<comment>--[^\n\r]*)"
 OPEN_COMMENT = r"(?P<open>/\*)"
+VALUE = r"(?:-?\d+|'[^'\\]*')"
+LIST = rf"(?P<list>(?<=\(){VALUE}(?:,{VALUE}){{15,}}+(?=\)))"
+"""Values alone in parentheses, as one token: a statement with 10,000 keys is read in a millisecond instead of 60."""
 STRING = r"(?P<string>'[^']*(?:'|\Z))"  # a doubled quote is two adjacent strings, which is the same to us
 NAME = r'(?P<name>"[^"]*(?:"|\Z))'
 ESCAPE_STRING = r"(?P<estring>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))"
@@ -97,7 +100,7 @@ class Syntax:
 
     @cached_property
     def lexer(self) -> re.Pattern[str]:
-        return re.compile("|".join(self.parts), re.DOTALL)
+        return re.compile("|".join((LIST, *self.parts)), re.DOTALL)
 
 
 STANDARD = Syntax()

@@ -33,17 +33,17 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
-from dai.drivers.connections.rows import FIRST_ROWS, Portions, batches, field
+from dai.drivers.connections.rows import FIRST_ROWS, Portions
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, single_query, tokens
+from dai.drivers.sql.lexer import bind_markers, shortened, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import is_locked, locked, translated
-from dai.drivers.sqlite.readers import MOST_EXPLAINED, Begun, Query, Readers, computes_alike, readable
+from dai.drivers.sqlite.readers import Begun, Handover, Query, Readers, computes_alike, readable
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
+from dai.drivers.sqlite.types import arrays, bound_row, chosen, promised, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
@@ -258,8 +258,13 @@ class SQLite(PooledDriver[Connection]):
         text = bind_markers(query, "qmark", self.syntax).sql if bound else query
         cursor = connection.raw.cursor()
         asking = partial(self._asking, connection, sql, cancellation)
+        alike = partial(_alike, connection, text, bound)
+        handover = Handover(self._processes, connection.raw.set_progress_handler, asking)
+        portions = Portions(cursor.fetchmany, asking)
+        wanted, batch_bytes = min(FIRST_ROWS, batch_rows or FIRST_ROWS), self._options.batch_bytes
 
         def end() -> None:
+            handover.close()
             with contextlib.suppress(sqlite3.Error):
                 cursor.close()
 
@@ -267,6 +272,14 @@ class SQLite(PooledDriver[Connection]):
             end()
             release(connection, portions.broken)
 
+        def begin() -> tuple[list[tuple[Any, ...]], float]:
+            began = time.thread_time()
+            cursor.execute(text, bound)
+            if cursor.description is None:
+                raise NotAQueryError("The statement gives no rows.", sql=sql)
+            return cursor.fetchmany(wanted), time.thread_time() - began
+
+        first, rows = None, None
         with contextlib.ExitStack() as failing:
             failing.callback(end)  # or the file would be locked as long as anybody keeps the error
             with asking():
@@ -275,30 +288,28 @@ class SQLite(PooledDriver[Connection]):
                 connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
                 declared = _declared(connection, query)
                 check(connection, text, bound)
-                began = time.thread_time()
-                cursor.execute(text, bound)
-                if cursor.description is None:
-                    raise NotAQueryError("The statement gives no rows.", sql=sql)
-                names = [column[0] for column in cursor.description]
-                wanted = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
-                first = cursor.fetchmany(wanted)
-                seconds = time.thread_time() - began
-            portions = Portions(cursor.fetchmany, asking, at_end=len(first) < wanted)
-            kinds = chosen(names, declared, first, portions.at_end)
-            schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
-            convert, columns = partial(arrays, kinds), arrays(kinds, first, 1)
-            large = not portions.at_end and _alone(connection) and readable(query, kinds, bound)
+                asked = Query(text, bound, promised(declared))
+                if asked.kinds and self._processes.any() and _elsewhere(connection, asked) and alike():
+                    with handover.watched():
+                        first = begin()
+            if handover.taken:
+                rows = handover.first(asked, batch_rows)
+            if rows is None:
+                if first is None:
+                    with asking():
+                        first = begin()
+                fetched, seconds = first
+                portions.at_end = len(fetched) < wanted
+                types = [type for _, type in declared]
+                kinds = chosen([each[0] for each in cursor.description], types, fetched, portions.at_end)
+                asked = Query(text, bound, kinds)
+                begun = Begun(arrays(kinds, fetched, 1), len(fetched), seconds, portions, partial(arrays, kinds))
+                if portions.at_end or not _elsewhere(connection, asked):
+                    rows = begun.rows(asked.schema, batch_bytes, batch_rows)
+                else:
+                    rows = handover.rows(asked, begun, batch_bytes, batch_rows, alike)
             failing.pop_all()
-        rows = batches(columns, len(first), portions, convert, schema, self._options.batch_bytes, batch_rows)
-        if large:
-            rows = self._processes.rows(
-                Query(query, bound, kinds, schema, partial(_alike, connection, text, bound)),
-                Begun(columns, len(first), seconds, portions, convert),
-                asking,
-                self._options.batch_bytes,
-                batch_rows,
-            )
-        return Stream(schema, rows, close)
+        return Stream(asked.schema, rows, close)
 
     @contextmanager
     def _asking(
@@ -371,14 +382,20 @@ def _alone(connection: Connection) -> bool:
     )
 
 
+def _elsewhere(connection: Connection, query: Query) -> bool:
+    """Whether a process can read what the statement gives here."""
+    return readable(query) and _alone(connection)
+
+
 def _alike(connection: Connection, text: str, bound: Sequence[Any]) -> bool:
-    return len(text) <= MOST_EXPLAINED and computes_alike(connection.run(f"EXPLAIN {text}", bound))
+    return computes_alike(connection.run(f"EXPLAIN {shortened(text, SYNTAX)}", bound))
 
 
-def _declared(connection: Connection, query: str) -> list[str]:
-    """The declared types of a query's columns, which only a view of it tells. A view takes no parameters: NULL stands
-    for them. Empty for what cannot be a view (EXPLAIN)."""
+def _declared(connection: Connection, query: str) -> list[tuple[str, str]]:
+    """The names and declared types of a query's columns, which only a view of it tells. A view takes no parameters:
+    NULL stands for them. Empty for what cannot be a view (EXPLAIN)."""
     parts, at = [], 0
+    query = shortened(query, SYNTAX)
     for kind, start, end in tokens(query, SYNTAX):
         if kind in ("marker", "escaped"):
             parts += [query[at:start], "NULL" if kind == "marker" else "?"]
@@ -389,7 +406,7 @@ def _declared(connection: Connection, query: str) -> list[str]:
     except sqlite3.Error:
         return []
     try:
-        return [row[2] for row in connection.run("PRAGMA temp.table_info(dai_query)")]
+        return [(row[1], row[2]) for row in connection.run("PRAGMA temp.table_info(dai_query)")]
     except sqlite3.Error:
         return []
     finally:

@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import select
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dai.drivers.connections.rows import Convert, Portions, batches, portion_rows, record_batch
+from dai.drivers.connections.rows import Convert, Portions, batches, field, portion_rows, record_batch
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
-from dai.errors import LimitError
+from dai.errors import DataError, LimitError
 from dai.streams.machine import cores
 from dai.streams.program import Program
 from dai.streams.stream import Stream
@@ -41,26 +41,31 @@ log = logging.getLogger("dai.drivers.sqlite")
 Asking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 """What surrounds a wait for a process, which the function ends."""
 
-MOST = max(2, min(4, cores()))
-"""Processes of one driver."""
-MANY_ROWS = 8192
+EXPECTED = max(2, min(4, cores()))
+MOST = 2 * EXPECTED
+"""Processes of one driver: as many as can compute at the same time, and others while nobody reads from those."""
+MANY_ROWS = 2048
 """Rows of a result that the driver's connection reads, and then once more the process."""
-AGAIN_SECONDS = 0.1
-"""Processor time that these may take, as the process computes them again. Elapsed time would count waits for Python's
-lock, which ``sqlite3`` gives up for each row."""
-MOST_AGAIN, MOST_AGAIN_BYTES, VALUE_SECONDS = 1 << 18, 32 << 20, 2e-6
-"""Where the first rows take long (a filter looks for them) and the next ones do not, the connection reads on until a
-value took so long on average, but never so many rows: then those to come are probably worth it that a process looks for
-the first ones again."""
+STEPS = 300_000
+"""Of SQLite's machine, some 15 ms: if the first rows take more, a process reads them and the connection stops."""
+SOME_SECONDS, AGAIN_SECONDS = 0.02, 0.1
+"""Processor time after which a process is asked also for fewer rows, and from which on it is not asked any more, as it
+computes again what the connection has computed. Elapsed time would count waits for Python's lock, which ``sqlite3``
+gives up for each row."""
+WAIT_SECONDS, IDLE_SECONDS = 1.0, 0.1
+"""How long a statement waits for a process, as the connection takes several times as long; but not where nobody has
+read from any of them for IDLE_SECONDS."""
+_MOST_BYTES = 32 << 20
+"""Of rows that the connection reads before it asks a process."""
 START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
 LARGE_BYTES = 64 << 20
 """A file from which large results are expected once somebody has asked for statistics, to plan a query."""
-_BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
-"""Of a batch at most: of numbers, and of texts, which may be much longer than those of the first rows."""
+_BATCH_ROWS, _UNSEEN_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13, 1 << 11
+"""Of a batch at most: of numbers; of numbers where no row is known; of texts, which may be much longer than those of
+the first rows."""
 _PIPE_BYTES = 1 << 20
 _MOST_COLUMNS = 60
-_LONGEST = MOST_AGAIN * VALUE_SECONDS
 _LARGE = 1 << 53
 """Beyond it not every whole number is an 8-byte float."""
 _NO_MEMORY = "emory"
@@ -77,8 +82,6 @@ _CALLS = ("Function", "PureFunc", "Agg")
 """What operations that call a function begin with."""
 _WHOLE = ord("D")
 """A cast to whole numbers. Other casts write floating numbers as text, or read them from it."""
-MOST_EXPLAINED = 50_000
-"""Characters of a statement; a longer one, whose lists SQLite explains value by value, is not read by a process."""
 _WORKER = Path(__file__).with_name("worker.py")
 _FIRST = {pa.int64(): "0", pa.float64(): "0.0", pa.string(): "''"}
 """A value by which ADBC takes the column for one of this type."""
@@ -97,14 +100,15 @@ def _as_read(type: pa.DataType) -> pa.DataType | None:
     return pa.string() if type == pa.string() or pa.types.is_temporal(type) else None
 
 
-def readable(query: str, kinds: Sequence[Kind], parameters: Sequence[Any]) -> bool:
+def readable(query: Query) -> bool:
     """Whether a process may read the query: the values of its rows without loss."""
-    words = [query[each.start : each.end].upper() for each in tokens(query, SYNTAX) if each.kind == "word"]
+    text, kinds = query.text, query.kinds
+    words = [text[each.start : each.end].upper() for each in tokens(text, SYNTAX) if each.kind == "word"]
     return (
         words[:1] in (["SELECT"], ["VALUES"], ["WITH"])
         and len(kinds) <= _MOST_COLUMNS
         and all(_as_read(kind.type) is not None for kind in kinds)
-        and not any(isinstance(each, bytes) for each in parameters)
+        and not any(isinstance(each, bytes) for each in query.parameters)
     )
 
 
@@ -162,23 +166,29 @@ def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
 def _statement(query: str, kinds: Sequence[Kind]) -> str:
     """A row that is not the query's, by whose values ADBC takes the types; then the query's rows, in its order: SQLite
     leaves out the ORDER BY of a subquery only below a join, an aggregate or another ORDER BY (optoverview.html).
-    The last columns have a bit for each column whose value is of another storage class, and the bytes of all texts."""
+    Behind the columns stand those of ``_checks``."""
     columns = [f"c{each}" for each in range(len(kinds))]
-    read = [_as_read(kind.type) for kind in kinds]
-    bits = ["0"]
-    for bit, (name, kind, type) in enumerate(zip(columns, kinds, read, strict=True)):
-        if type == pa.string():
-            bits.append(f"((typeof({name}) NOT IN ('text', 'null')) << {bit})")
-        elif kind.type == pa.float64():
-            bits.append(f"(({name} NOT BETWEEN -{_LARGE} AND {_LARGE} AND typeof({name}) = 'integer') << {bit})")
-    texts = [
-        f"coalesce(octet_length({name}), 0)" for name, type in zip(columns, read, strict=True) if type == pa.string()
-    ]
-    first = ", ".join(_FIRST[each] for each in read)
+    checks = _checks(kinds)
+    first = ", ".join([*(_FIRST[_as_read(kind.type)] for kind in kinds), *("0" for _ in checks)])
     return (
-        f"WITH dai_rows ({', '.join(columns)}) AS (\n{query}\n) SELECT {first}, 0, 0 UNION ALL "
-        f"SELECT {', '.join(columns)}, {' | '.join(bits)}, {' + '.join(texts) or '0'} FROM dai_rows"
+        f"WITH dai_rows ({', '.join(columns)}) AS (\n{query}\n) SELECT {first} UNION ALL "
+        f"SELECT {', '.join([*columns, *checks.values()])} FROM dai_rows"
     )
+
+
+def _checks(kinds: Sequence[Kind]) -> dict[str, str]:
+    """Columns by which an answer is checked, where it needs them (each takes a tenth of the time of four numbers):
+    ``others`` has a bit for each column whose value is of another storage class, ``bytes`` those of all texts."""
+    others, sizes = [], []
+    for bit, kind in enumerate(kinds):
+        name = f"c{bit}"
+        if _as_read(kind.type) == pa.string():
+            others.append(f"((typeof({name}) NOT IN ('text', 'null')) << {bit})")
+            sizes.append(f"coalesce(octet_length({name}), 0)")
+        elif kind.type == pa.float64():
+            others.append(f"(({name} NOT BETWEEN -{_LARGE} AND {_LARGE} AND typeof({name}) = 'integer') << {bit})")
+    checks = {"others": " | ".join(others), "bytes": " + ".join(sizes)}
+    return {name: check for name, check in checks.items() if check}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +196,10 @@ class Query:
     text: str
     parameters: Sequence[Any]
     kinds: Sequence[Kind]
-    schema: pa.Schema
-    alike: Callable[[], bool]
-    """Whether a process computes the same."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([field(each.name, each.type, each.type_name) for each in self.kinds])
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +213,11 @@ class Begun:
     portions: Portions
     convert: Convert
 
-    def read(self, rows: int, seconds: float) -> Begun:
-        """The same, with so many rows at least, if there are, unless they take that long or have MOST_AGAIN_BYTES."""
+    def read(self) -> Begun:
+        """The same, with MANY_ROWS at least, if there are, unless they take SOME_SECONDS or have _MOST_BYTES."""
         parts, have, most = [self.columns], self.have, portion_rows(len(self.columns))
         size, spent, began = _size(self.columns), 0.0, time.thread_time()
-        while have < rows and size < MOST_AGAIN_BYTES and spent < seconds:
+        while have < MANY_ROWS and size < _MOST_BYTES and spent < SOME_SECONDS:
             if not (more := self.portions.next(min(most, have))):
                 break
             parts.append(self.convert(more, 1 + have))
@@ -216,6 +227,10 @@ class Begun:
         columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
         return Begun(columns, have, self.seconds + spent, self.portions, self.convert)
 
+    def rows(self, schema: pa.Schema, batch_bytes: int, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
+        """All of them, by the connection."""
+        return batches(self.columns, self.have, self.portions, self.convert, schema, batch_bytes, batch_rows)
+
 
 class Reader:
     """One process. ``kill`` stops it, whatever it does."""
@@ -224,6 +239,8 @@ class Reader:
         self._program = Program(str(_WORKER), pipe_bytes=_PIPE_BYTES)
         self._sink, self._source = self._program.sink, self._program.source
         self._begun = False
+        self.left_at: float | None = None
+        """Since when nobody reads from it (monotonic); None while somebody does."""
         self.kill, self.ended = self._program.kill, self._program.ended
 
     def begun(self, seconds: float = 0.0) -> bool:
@@ -258,41 +275,49 @@ class Readers:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._idle: list[Reader] = []
         self._busy: set[Reader] = set()
         self._closed = False
 
-    def start(self) -> None:
-        """One more, unless there are MOST, for the queries that follow."""
+    def start(self, most: int = MOST) -> None:
+        """One more, unless there are so many, for the queries that follow."""
         with self._lock:
             self._leave_ended()
-            if not self._closed and len(self._idle) + len(self._busy) < MOST:
+            if not self._closed and len(self._idle) + len(self._busy) < most:
                 with suppress(OSError):
                     self._idle.append(Reader())
 
     def expect(self, path: Path) -> None:
-        """All of them start if the file is large: that takes most of a second, and a first large result without them
-        takes several times as long."""
+        """EXPECTED processes start if the file is large: that takes most of a second, and a first large result without
+        them takes several times as long."""
         with suppress(OSError):
             if path.stat().st_size >= LARGE_BYTES:
-                for _ in range(MOST):
-                    self.start()
+                for _ in range(EXPECTED):
+                    self.start(EXPECTED)
 
-    def begun(self, seconds: float = 0.0) -> bool:
-        """Whether one waits for a query, or does so within so many seconds."""
+    def any(self, seconds: float = 0.0) -> bool:
+        """Whether one waits for a query, or does so within so many seconds, or answers one."""
         with self._lock:
-            return any(each.begun(seconds) for each in self._idle)
+            return bool(self._busy) or any(each.begun(seconds) for each in self._idle)
 
     def take(self) -> Reader | None:
-        """One that waits for a query."""
+        """One that waits for a query, or does so soon. Where none does, one more starts for the queries that follow."""
+        until = time.monotonic() + WAIT_SECONDS
         with self._lock:
-            self._leave_ended()
-            for reader in self._idle:
-                if reader.begun():
-                    self._idle.remove(reader)
-                    self._busy.add(reader)
-                    return reader
+            while True:
+                self._leave_ended()
+                for reader in self._idle:
+                    if reader.begun():
+                        self._idle.remove(reader)
+                        self._busy.add(reader)
+                        return reader
+                now = time.monotonic()
+                used = any(each.left_at is None or now < each.left_at + IDLE_SECONDS for each in self._busy)
+                if now >= until or self._closed or not used:
+                    break
+                self._lock.wait(min(IDLE_SECONDS, until - now))
+        self.start()
         return None
 
     def _leave_ended(self) -> None:
@@ -300,42 +325,13 @@ class Readers:
             self._idle.remove(reader)
             reader.close()
 
-    def rows(
-        self, query: Query, begun: Begun, asking: Asking, batch_bytes: int, batch_rows: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows of the query: of many that come fast, a process reads all from the beginning. ``asking`` is around
-        each wait."""
-        reader = None
-        if begun.seconds < _LONGEST * len(begun.columns) and self.begun():
-            begun, needed = _read_until_worth(begun)
-            if not begun.portions.at_end and begun.have >= needed and query.alike():
-                reader = self.take()
-        if reader is not None:
-            size = max(1, _size(begun.columns))
-            rows = _answered(self.uri, reader, query, max(1, batch_bytes * begun.have // size))
-            whole = False
-            try:
-                stream = Stream(query.schema, _awaited(rows, asking, reader.kill))
-                yield from stream if batch_rows is None else stream.rebatch(batch_rows)
-                whole = True
-                return
-            except ReaderError:
-                log.warning("a process that reads SQLite could not be used", exc_info=True)
-            finally:
-                self._give_back(reader, whole)
-        read = 0
-        for batch in batches(
-            begun.columns, begun.have, begun.portions, begun.convert, query.schema, batch_bytes, batch_rows
-        ):
-            yield batch
-            if read < START_ROWS <= read + batch.num_rows and query.alike():
-                self.start()
-            read += batch.num_rows
-
-    def _give_back(self, reader: Reader, whole: bool) -> None:
+    def give_back(self, reader: Reader, whole: bool) -> None:
+        """``whole``: its answer was read to the end. Otherwise it is stopped."""
         with self._lock:
             self._busy.discard(reader)
+            self._lock.notify()
             if whole and not self._closed:
+                reader.left_at = None
                 self._idle.append(reader)
                 return
         reader.close()
@@ -343,6 +339,7 @@ class Readers:
     def close(self) -> None:
         with self._lock:
             self._closed = True
+            self._lock.notify_all()
             idle, self._idle = self._idle, []
             for each in self._busy:
                 each.kill()  # who reads from it closes it
@@ -350,36 +347,104 @@ class Readers:
             each.close()
 
 
-def _read_until_worth(begun: Begun) -> tuple[Begun, float]:
-    """With more rows read, and the number of rows from which a process is worth what it computes again."""
-    more = begun.read(MANY_ROWS, max(AGAIN_SECONDS, begun.seconds))
-    if more.seconds < AGAIN_SECONDS or more.portions.at_end:
-        return more, 0.0
-    a_row = (more.seconds - begun.seconds) / max(1, more.have - begun.have)
-    spared = VALUE_SECONDS * len(begun.columns) - a_row
-    rows = begun.seconds / spared if spared > 0 else math.inf
-    most = min(MOST_AGAIN, MOST_AGAIN_BYTES * more.have // max(1, _size(more.columns)))
-    return (more.read(math.ceil(rows), more.seconds) if rows <= most else more), rows
+class Handover:
+    """A statement that the driver's connection begins, and a process reads from the beginning if it takes long or has
+    many rows. ``watch`` sets the connection's progress handler; ``asking`` is around each wait."""
+
+    def __init__(
+        self, readers: Readers, watch: Callable[[Callable[[], bool] | None, int], None], asking: Asking
+    ) -> None:
+        self._readers, self._watch, self._asking = readers, watch, asking
+        self._reader: Reader | None = None
+        self._tried = self._whole = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """After STEPS the statement ends, if a process waits, which is then ``taken``."""
+        self._watch(self._take, STEPS)
+        try:
+            yield
+        except sqlite3.OperationalError:
+            if not self.taken:
+                raise
+        finally:
+            self._watch(None, 0)
+
+    def _take(self) -> bool:
+        if not self._tried:
+            self._tried, self._reader = True, self._readers.take()
+        return self.taken
+
+    @property
+    def taken(self) -> bool:
+        return self._reader is not None
+
+    def first(self, query: Query, batch_rows: int | None) -> Iterator[pa.RecordBatch] | None:
+        """All rows of the query, once it is ``taken``; None if the process cannot be used, or its first rows do not
+        have these types."""
+        rows = self._answered(query, _UNSEEN_ROWS, batch_rows)
+        try:
+            first = next(rows, None)
+        except (ReaderError, DataError):
+            self.close()
+            return None
+        return chain(() if first is None else (first,), rows)
+
+    def rows(
+        self, query: Query, begun: Begun, batch_bytes: int, batch_rows: int | None, alike: Callable[[], bool]
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of the query, by a process if many come fast. ``alike``: whether it computes the same."""
+        if begun.seconds < AGAIN_SECONDS and self._readers.any():
+            begun = begun.read()
+            if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and alike() and self._take():
+                size = max(1, _size(begun.columns))
+                try:
+                    yield from self._answered(query, max(1, batch_bytes * begun.have // size), batch_rows)
+                    return
+                except ReaderError:
+                    log.warning("a process that reads SQLite could not be used", exc_info=True)
+                    self.close()
+        read = 0
+        for batch in begun.rows(query.schema, batch_bytes, batch_rows):
+            yield batch
+            if read < START_ROWS <= read + batch.num_rows and alike():
+                self._readers.start()
+            read += batch.num_rows
+
+    def _answered(self, query: Query, most: int, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
+        if (reader := self._reader) is None:
+            raise AssertionError("No process has been taken.")
+        stream = Stream(query.schema, self._awaited(_rows(self._readers.uri, reader, query, most), reader))
+        yield from stream if batch_rows is None else stream.rebatch(batch_rows)
+
+    def _awaited(self, rows: Iterator[pa.RecordBatch], reader: Reader) -> Iterator[pa.RecordBatch]:
+        while True:
+            reader.left_at = None
+            with self._asking(reader.kill):
+                batch = next(rows, None)
+            reader.left_at = time.monotonic()
+            if batch is None:
+                self._whole = True
+                self.close()
+                return
+            yield batch
+
+    def close(self) -> None:
+        """The process is there for others, or ends where it has rows of this query."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._readers.give_back(reader, self._whole)
 
 
 def _size(columns: Sequence[pa.Array]) -> int:
     return sum(each.nbytes for each in columns)
 
 
-def _awaited(rows: Iterator[pa.RecordBatch], asking: Asking, stop: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    while True:
-        with asking(stop):
-            batch = next(rows, None)
-        if batch is None:
-            return
-        yield batch
-
-
-def _answered(uri: str, reader: Reader, query: Query, rows: int) -> Iterator[pa.RecordBatch]:
+def _rows(uri: str, reader: Reader, query: Query, rows: int) -> Iterator[pa.RecordBatch]:
     """Batches of at most so many rows. Raises ReaderError before the first of them; sqlite3.OperationalError with
     SQLite's message, DataError for values of other types."""
     kinds = query.kinds
-    read = [_as_read(kind.type) for kind in kinds]
+    read, checked = [_as_read(kind.type) for kind in kinds], _checks(kinds)
     rows = min(rows, _TEXT_ROWS if pa.string() in read else _BATCH_ROWS)
     answer = reader.ask(uri, _statement(query.text, kinds), query.parameters, rows)
     if answer.schema.types[: len(read)] != read:
@@ -389,9 +454,13 @@ def _answered(uri: str, reader: Reader, query: Query, rows: int) -> Iterator[pa.
         for batch in answer:
             have = batch.slice(skipped)
             skipped = 0
-            *stored, bits, size = have.columns
-            _refuse_others(kinds, bits, at)
-            if sum(_bytes(each) for each in stored) != (pc.sum(size).as_py() or 0):
+            if not have.num_rows:
+                continue
+            stored = have.columns[: len(kinds)]
+            checks = dict(zip(checked, have.columns[len(kinds) :], strict=True))
+            if "others" in checks:
+                _refuse_others(kinds, checks["others"], at)
+            if "bytes" in checks and sum(_bytes(each) for each in stored) != pc.sum(checks["bytes"]).as_py():
                 raise _too_large()
             columns = [converted(kind, each, at) for kind, each in zip(kinds, stored, strict=True)]
             yield record_batch(columns, query.schema, have.num_rows)

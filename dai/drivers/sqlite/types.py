@@ -95,6 +95,14 @@ def chosen(
     return [choose(*each, complete) for each in zip(names, types, columns, strict=True)]
 
 
+def promised(columns: Sequence[tuple[str, str]]) -> list[Kind]:
+    """The kinds of columns (name, declared type) of which no value is known yet; none where one's declaration says
+    nothing, or where its name may be another one in the result, as SQLite calls the second ``a`` of a view ``a:1``."""
+    kinds = [choose(name, declared, (), False) for name, declared in columns]
+    plain = all(declared_type(declared) is not None and ":" not in name for name, declared in columns)
+    return kinds if plain else []
+
+
 def arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
     """One portion of the columns; ``row`` is the number of its first row."""
     return [_array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]

@@ -18,6 +18,7 @@ from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
 from dqp.planning.predicates import all_of, any_of, bare, changing, comparison, replaced
 from dqp.planning.rules.filters import push_filters
+from dqp.planning.rules.places import place
 from dqp.planning.rules.repeated import worth_asking
 
 Predicates = list[exp.Expression]
@@ -116,7 +117,7 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
         wide = groups.groups
         if condition is not None:
             wide = push_filters(Filter(wide, replaced(condition, back)), context)
-        if not worth_asking(wide, context):
+        if place(wide) is not None and not worth_asking(wide, context):
             return {}
         mine = all_of(replaced(each, back) for each in rest)
         replacements[id(groups.aggregate)] = wide if mine is None else Filter(wide, mine)
