@@ -28,6 +28,7 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.keys import in_list
 from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, Remote, Scan, column
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
@@ -162,6 +163,17 @@ def test_few_rows_that_an_index_finds_are_one_statement(condition: str, rows: fl
     with execution(split_rows=500, splits=2) as running:
         running.estimate = lambda _: rows
         read(filtered, catalog_of(double), running).table()
+    assert len(double.asked) == statements
+
+
+@pytest.mark.parametrize(("part", "statements"), [(0.01, 1), (0.5, 2)])
+def test_few_rows_by_keys_that_keep_much_are_read_in_parts(part: float, statements: int) -> None:
+    """Another condition makes them few, and the table is read."""
+    double, filtered = _of_maria("id <> 7")
+    keys = in_list("v", [exp.Literal.number(each) for each in (5, 6)], part)
+    with execution(split_rows=500, splits=2) as running:
+        running.estimate = lambda _: 5
+        read(replace(filtered, tree=Filter(filtered.tree, keys)), catalog_of(double), running).table()
     assert len(double.asked) == statements
 
 

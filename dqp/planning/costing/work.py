@@ -14,8 +14,9 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import properties
-from dqp.algebra.keys import Keys, Members
+from dqp.algebra.keys import MOST_LOOKED_UP, Keys, Members
 from dqp.algebra.operators import (
+    SELECTIVITY,
     Aggregate,
     Distinct,
     Filter,
@@ -265,13 +266,14 @@ def indexed(tree: Operator, names: Set[str]) -> frozenset[str]:
 
 
 def looked_up(tree: Operator, scan: Scan) -> bool:
-    """Whether a condition of the tree compares a column with which an index of the scanned table begins by equality."""
+    """Whether a condition of the tree compares a column with which an index of the scanned table begins by equality,
+    with values that few rows have."""
     compared = {
         operand.name
         for node in walk(tree)
         if isinstance(node, Filter | Join)
         for each in conjuncts(node.condition)
-        if isinstance(each, exp.EQ | exp.In | Keys | Members)
+        if isinstance(each, exp.EQ | exp.In | Keys | Members) and each.meta.get(SELECTIVITY, 0.0) <= MOST_LOOKED_UP
         for operand in each.find_all(exp.Column)
     }
     return bool(indexed(scan, compared))

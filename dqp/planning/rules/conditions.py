@@ -6,9 +6,12 @@ Conditions that drop the most rows for their cost come first (predicate migratio
 
 from __future__ import annotations
 
+import math
+
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
+from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import Filter, Nested, Operator, Scan
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
@@ -53,6 +56,15 @@ def _cost(condition: exp.Expression, context: Context) -> float:
             return _NESTED
         if isinstance(node, exp.Column):
             cost += 3.0 if context.types.get(node.name) == "VARCHAR" else 1.0
-        elif isinstance(node, exp.Func | exp.Binary | exp.Like | exp.In):
+        elif isinstance(node, exp.In | Keys | Members):
+            cost += 0.5 + math.log2(max(1, _members(node)))
+        elif isinstance(node, exp.Func | exp.Binary | exp.Like):
             cost += 0.5
     return max(cost, 0.5)
+
+
+def _members(condition: exp.Expression) -> int:
+    """The number of values that the condition compares with, among which a database searches by halves."""
+    if isinstance(condition, Members):
+        return int(condition.key_table.data.num_rows)
+    return 1 + condition.text_of_numbers.count(",") if isinstance(condition, Keys) else len(condition.expressions)
