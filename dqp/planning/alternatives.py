@@ -17,9 +17,12 @@ from dqp.planning.rules.subtrees import is_plain, push_subtrees
 
 Columns = tuple[tuple[str, str], ...]
 """(identifier, DuckDB type)."""
-SHARE = 0.25
+SHARE, TIMES = 0.25, 2.0
 """Least part of the alternative's estimated seconds that a statement gets, so that large inputs are not fetched too
-soon."""
+soon; and how often it may get them."""
+FASTER = 0.8
+"""Where the alternative is expected to take less than this part of the statement's seconds (the plan hoped for keys
+that did not come), it starts once it would be ready itself."""
 
 MOST_TABLES = 100
 """Tables of a statement that has an alternative, which sends a statement for each."""
@@ -36,8 +39,10 @@ class Alternative:
     here: float
 
     def after(self, multiple: float) -> float:
-        """Seconds without a row after which it starts."""
-        return max(multiple * self.statement, min(1.0, multiple) * SHARE * self.here)
+        """Seconds without a row after which it starts: ``multiple`` times as many as the statement was expected to
+        take, unless the alternative takes less."""
+        most = self.here if self.here < FASTER * self.statement else TIMES * self.here
+        return max(min(multiple * self.statement, most), min(1.0, multiple) * SHARE * self.here)
 
 
 @dataclass(frozen=True)

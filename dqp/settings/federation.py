@@ -50,7 +50,7 @@ class FederationSettings:
 
     Planning: ``lifetime``: seconds for which statistics count as current. ``pushdown``: what sources compute, one
     of ``PUSHDOWN``. ``second_chance``: a statement is overtaken if it gives no row within so many times its
-    estimated seconds, and at least ``second_chance_after`` (0: never).
+    estimated seconds, or in the time that its alternative takes, and at least ``second_chance_after`` (0: never).
 
     Tables: ``sources``. ``views``: named queries. ``replicas``: from ``alias.table`` to other tables with the same
     rows; ``replica_service``: where copies of logical tables are. ``registry`` and ``evaluator_registry``: sources

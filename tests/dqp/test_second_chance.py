@@ -23,12 +23,12 @@ from dqp.catalog.sources.local import DriverSource
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.execution.overtaking import raced
-from dqp.planning.alternatives import MOST_TABLES, Chance, alternative, has_alternative
+from dqp.planning.alternatives import MOST_TABLES, Alternative, Chance, alternative, has_alternative
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
-from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers
+from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
 from tests.processes import SECONDS
 
 TRAPS = {
@@ -218,6 +218,25 @@ def test_keys_beside_a_statement_that_is_overtaken() -> None:
     found = alternative(tree(keys), context)
     assert found is not None
     assert [type(node) for node in walk(found.tree)] == [Aggregate, Join, Remote, Remote]
+
+
+@pytest.mark.parametrize(
+    ("statement", "here", "multiple", "after"),
+    [
+        (0.01, 0.1, 5.0, 0.05),
+        (0.01, 8.0, 5.0, 2.0),
+        (1.0, 10.0, 5.0, 5.0),
+        (3.0, 3.0, 5.0, 6.0),
+        (3.0, 1.5, 5.0, 1.5),
+        (3.0, 1.5, 0.0, 0.0),
+    ],
+)
+def test_how_long_a_statement_may_be_without_a_row(
+    statement: float, here: float, multiple: float, after: float
+) -> None:
+    """Some times its estimate; no longer than the alternative would take, where that is expected to be faster."""
+    other = Alternative(remote(numbers("pg")), Context(catalog_of(), Estimator(), Names()), statement, here)
+    assert other.after(multiple) == pytest.approx(after)
 
 
 def test_a_statement_of_hundreds_of_tables_has_no_alternative() -> None:
