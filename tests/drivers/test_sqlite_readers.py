@@ -349,6 +349,27 @@ def test_the_same_answer_where_the_first_rows_take_long(
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(("batch_rows", "most"), [(None, readers._FEW_ROWS), (50, 50)])
+def test_rows_that_come_slowly_do_not_wait_for_many_others(
+    driver: SQLite, asked: list[str], batch_rows: int | None, most: int
+) -> None:
+    with driver.query("SELECT i FROM t", cancellation=Cancellation(), batch_rows=batch_rows) as stream:
+        assert next(iter(stream)).num_rows <= most
+    assert len(asked) == 1
+
+
+def test_batches_of_a_process_are_small_where_rows_came_slowly() -> None:
+    columns, portions = [pa.array(range(256))], rows.Portions(lambda _: [], contextlib.nullcontext)
+
+    def begun(seconds: float) -> readers.Begun:
+        return readers.Begun(columns, 256, seconds, portions, lambda *_: [])
+
+    assert begun(0.1).batch_rows(1 << 20) == readers._FEW_ROWS
+    assert begun(0.001).batch_rows(1 << 20) == 25_600
+    assert begun(0.0).batch_rows(8_000) == 1_000
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(
     ("values", "sql"),
     [

@@ -61,9 +61,11 @@ START_ROWS = 30_000
 """Rows of a result, read without a process, from which one is started for those that follow."""
 LARGE_BYTES = 64 << 20
 """A file from which large results are expected once somebody has asked for statistics, to plan a query."""
-_BATCH_ROWS, _UNSEEN_ROWS, _TEXT_ROWS = 1 << 16, 1 << 13, 1 << 11
-"""Of a batch at most: of numbers; of numbers where no row is known; of texts, which may be much longer than those of
-the first rows."""
+_BATCH_ROWS, _TEXT_ROWS, _FEW_ROWS = 1 << 16, 1 << 11, 1 << 10
+"""Of a batch at most: of numbers; of texts, which may be much longer than those of the first rows; where rows come
+slowly, which are not to wait for many others."""
+BATCH_SECONDS = 0.1
+"""The connection's time for the rows of a batch."""
 _PIPE_BYTES = 1 << 20
 _MOST_COLUMNS = 60
 _LARGE = 1 << 53
@@ -227,6 +229,11 @@ class Begun:
         columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
         return Begun(columns, have, self.seconds + spent, self.portions, self.convert)
 
+    def batch_rows(self, batch_bytes: int) -> int:
+        """How many rows a batch of a process may have."""
+        fast = max(_FEW_ROWS, int(self.have * BATCH_SECONDS / max(self.seconds, 1e-6)))
+        return max(1, min(fast, batch_bytes * self.have // max(1, _size(self.columns))))
+
     def rows(self, schema: pa.Schema, batch_bytes: int, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
         """All of them, by the connection."""
         return batches(self.columns, self.have, self.portions, self.convert, schema, batch_bytes, batch_rows)
@@ -317,7 +324,8 @@ class Readers:
                 if now >= until or self._closed or not used:
                     break
                 self._lock.wait(min(IDLE_SECONDS, until - now))
-        self.start()
+        if not self._idle:
+            self.start()
         return None
 
     def _leave_ended(self) -> None:
@@ -382,7 +390,7 @@ class Handover:
     def first(self, query: Query, batch_rows: int | None) -> Iterator[pa.RecordBatch] | None:
         """All rows of the query, once it is ``taken``; None if the process cannot be used, or its first rows do not
         have these types."""
-        rows = self._answered(query, _UNSEEN_ROWS, batch_rows)
+        rows = self._answered(query, min(_FEW_ROWS, batch_rows or _FEW_ROWS), batch_rows)
         try:
             first = next(rows, None)
         except (ReaderError, DataError):
@@ -397,9 +405,8 @@ class Handover:
         if begun.seconds < AGAIN_SECONDS and self._readers.any():
             begun = begun.read()
             if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and alike() and self._take():
-                size = max(1, _size(begun.columns))
                 try:
-                    yield from self._answered(query, max(1, batch_bytes * begun.have // size), batch_rows)
+                    yield from self._answered(query, begun.batch_rows(batch_bytes), batch_rows)
                     return
                 except ReaderError:
                     log.warning("a process that reads SQLite could not be used", exc_info=True)
