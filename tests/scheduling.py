@@ -36,7 +36,7 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/dqp/test_generated_worlds.py",
     "tests/api/test_supervisor.py",
     "tests/dqp/test_changed_tables.py",
-    "tests/drivers/test_sqlite_readers.py",
+    "tests/drivers/sqlite/test_",
     "tests/docs/test_pages.py",
     "tests/dqp/test_depth.py",
     "tests/api/test_tls.py",

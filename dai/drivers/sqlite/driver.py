@@ -38,10 +38,12 @@ from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quot
 from dai.drivers.sql.lexer import bind_markers, shortened, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
+from dai.drivers.sqlite.alike import computes_alike
 from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import is_locked, locked, translated
-from dai.drivers.sqlite.readers import Begun, Handover, Query, Readers, computes_alike, readable
+from dai.drivers.sqlite.handover import Begun, Handover
+from dai.drivers.sqlite.readers import Query, Readers, readable
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import arrays, bound_row, chosen, promised, storable
 from dai.drivers.tables import Statistics, TableInfo

@@ -1,0 +1,183 @@
+"""The processes that read SQLite: when they start and end, who waits for them, and what stops them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from dai.drivers import DriverOptions
+from dai.drivers.sqlite import handover, readers
+from dai.drivers.sqlite.driver import SQLite
+from dai.errors import CancelledError, LimitError
+from dai.streams.cancellation import Cancellation
+from tests.drivers.sqlite.conftest import COUNTED, ROWS
+from tests.drivers.statements import table, update
+from tests.processes import until
+
+
+@pytest.fixture
+def busy(driver: SQLite, monkeypatch: pytest.MonkeyPatch) -> readers.Reader:
+    """The only process, which statements wait for longer than a test takes."""
+    monkeypatch.setattr(readers, "WAIT_SECONDS", 1e9)
+    taken = driver._processes.take()
+    assert taken is not None
+    return taken
+
+
+def test_a_statement_waits_for_a_process_that_is_at_work(
+    driver: SQLite, asked: list[str], busy: readers.Reader
+) -> None:
+    waiting = threading.Timer(0.3, driver._processes.give_back, (busy, True))
+    waiting.start()
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    waiting.join()
+    assert len(asked) == 1
+
+
+def test_a_statement_does_not_wait_for_one_whose_rows_nobody_reads(
+    driver: SQLite, asked: list[str], busy: readers.Reader
+) -> None:
+    """Then one more starts."""
+    busy.left_at = time.monotonic() - 1.0
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert not asked
+    (more,) = driver._processes._idle
+    driver._processes._idle.remove(more)
+    more.close()
+    driver._processes.give_back(busy, True)
+
+
+def test_cancelling_stops_the_process_at_once(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    cancellation = Cancellation()
+    slow = f"{COUNTED} SELECT a.i FROM n a, n b WHERE a.i < 9000 OR b.i < 0"  # 180 million rows, the first fast
+    began = time.monotonic()
+    threading.Timer(1.0, cancellation.cancel).start()
+    with pytest.raises(CancelledError), driver.query(slow, cancellation=cancellation) as stream:
+        for _ in stream:
+            pass
+    assert asked
+    assert time.monotonic() - began < 10
+    assert reader.ended()
+    assert table(driver, "SELECT count(*) AS n FROM t")["n"].to_pylist() == [ROWS]
+
+
+def test_closing_early_stops_the_process(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    with driver.query(f"{COUNTED} SELECT a.i FROM n a, n b", cancellation=Cancellation()) as stream:
+        next(stream)
+    assert asked
+    assert reader.ended()
+
+
+def test_a_process_that_ended_is_replaced_by_the_connection(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    reader.kill()
+    assert table(driver, "SELECT id FROM t").num_rows == ROWS
+    reader.kill()
+    assert table(driver, "SELECT id FROM t").num_rows == ROWS
+
+
+def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    driver._processes._idle.pop().close()
+    monkeypatch.setattr(handover, "START_ROWS", 10_000)
+    table(driver, "SELECT id FROM t LIMIT 9999")
+    assert not driver._processes._idle
+    table(driver, "SELECT id FROM t")
+    assert driver._processes.any(60)
+    assert not asked
+    table(driver, "SELECT id FROM t")
+    assert asked
+
+
+def test_processes_start_for_a_large_file_once_a_query_is_planned(
+    driver: SQLite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the first large result was read without."""
+    driver.statistics("t")
+    assert len(driver._processes._idle) == 1
+    monkeypatch.setattr(readers, "LARGE_BYTES", 1)
+    driver.statistics("t")
+    assert len(driver._processes._idle) == readers.EXPECTED
+    for each in (ended := list(driver._processes._idle)):
+        each.kill()  # as after a minute
+    until(lambda: all(each.ended() for each in ended))
+    driver.statistics("t")
+    assert len(driver._processes._idle) == readers.EXPECTED
+    assert not any(each.ended() for each in driver._processes._idle)
+
+
+def test_a_process_does_without_the_libraries_for_people() -> None:
+    """They take more than half of its start, and ADBC imports them where they are installed."""
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'pandas', 'polars'} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", code, readers._WORKER], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
+    long = "'x'"
+    for _ in range(7):
+        long = f"replace({long}, 'x', 'xxxxxxxxxx')"
+    sql = f"SELECT CASE WHEN id > 9000 THEN {long} ELSE 'short' END AS v FROM t"
+    with pytest.raises(LimitError):
+        table(driver, sql)
+    assert asked
+    update(driver, f"INSERT INTO t (id, s) VALUES ({ROWS + 1}, printf('%.*c', 20000000, 'x'))")
+    assert len(table(driver, "SELECT s FROM t")["s"][ROWS].as_py()) == 20_000_000
+
+
+SERVICE = """
+import sys
+from dai.drivers import DriverOptions
+from dai.drivers.connections import rows
+from dai.drivers.sqlite import handover
+from dai.drivers.sqlite.driver import SQLite
+from dai.streams.cancellation import Cancellation
+
+handover.AGAIN_SECONDS = float("inf")
+driver = SQLite.connect(sys.argv[1], DriverOptions())
+driver._processes.start()
+assert driver._processes.any(60)
+print(driver._processes._idle[0]._program.pid, flush=True)
+sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 9000"
+with driver.query(sql, cancellation=Cancellation()) as stream:
+    print(next(stream).num_rows, flush=True)
+    next(stream)
+"""
+
+
+def test_a_process_ends_with_its_service_whatever_it_computes(driver: SQLite, sqlite_url: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVICE, sqlite_url], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        process = psutil.Process(int(service.stdout.readline()))
+        until(lambda: process.cpu_times().user > 1)
+        assert process.is_running()
+        service.kill()
+    until(lambda: not process.is_running())
+
+
+def test_a_process_that_is_told_to_end_finishes_its_rows(driver: SQLite, asked: list[str]) -> None:
+    """A terminal and systemd tell all processes of a service."""
+    (reader,) = driver._processes._idle
+    with driver.query("SELECT i, s FROM t", cancellation=Cancellation()) as stream:
+        rows = next(stream).num_rows
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(reader._program.pid, number)
+        assert rows + sum(each.num_rows for each in stream) == ROWS
+    assert asked
+
+
+def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
+    made = SQLite.connect(sqlite_url, DriverOptions())
+    made._processes.start()
+    (reader,) = made._processes._idle
+    process = psutil.Process(reader._program.pid)
+    made.close()
+    assert not process.is_running()
+    made._processes.start()
+    assert not made._processes._idle
