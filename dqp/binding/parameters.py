@@ -153,9 +153,8 @@ def _bounded(sql: str) -> None:
     """Raises LimitError for a statement that is too large for a parser; reads no further than to the limit."""
     if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
         return
-    count = depth = dots = 0
-    for kind, start, end in lexed(sql, SYNTAX):
-        count += 1 + (2 * sql.count(",", start, end) if kind == "list" else 0)
+    depth = dots = 0
+    for count, (kind, start, end) in enumerate(lexed(sql, SYNTAX), 1):
         text = sql[start:end] if kind == "symbol" else ""
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
         dots = dots + 1 if text == "." else 0 if text else dots

@@ -172,14 +172,24 @@ def test_tokens_stand_in_order_and_leave_only_white_space(sql: str, dialect: str
 
 
 @pytest.mark.parametrize("dialect", list(SYNTAX))
-@pytest.mark.parametrize("value", ["7", "-7", "'a,(b'"])
-def test_many_values_alone_in_parentheses_are_one_token(value: str, dialect: str) -> None:
-    many, few = ",".join([value] * 16), ",".join([value] * 15)
+@pytest.mark.parametrize("value", ["7", "-7", "7.25", "'a,(b'"])
+@pytest.mark.parametrize("comma", [",", ", ", ",\n\t"])
+def test_many_values_alone_in_parentheses_are_one_token(value: str, comma: str, dialect: str) -> None:
+    many, few = comma.join([value] * 16), comma.join([value] * 15)
     sql = f"SELECT {few},{many} FROM t WHERE a IN ({many}) AND b IN ({few}) AND c IN ({many},?) AND d IN ({many}"
-    lists = [sql[start:end] for kind, start, end in tokens(sql, SYNTAX[dialect]) if kind == "list"]
-    assert lists == [many]
+    found = [sql[start:end] for kind, start, end in tokens(sql, SYNTAX[dialect], lists=True) if kind == "list"]
+    assert found == [many]
+    assert not any(each.kind == "list" for each in tokens(sql, SYNTAX[dialect]))
     assert shortened(sql, SYNTAX[dialect]) == sql.replace(f"a IN ({many})", f"a IN ({value})")
     assert bind_markers(sql, "qmark", SYNTAX[dialect]).count == 1
+
+
+@pytest.mark.parametrize("before", ["max", "VALUES ", "(a, b) > ", "IN (VALUES ", "IN max", '"in"'])
+def test_only_lists_behind_in_are_shortened(before: str) -> None:
+    many = ",".join(["7"] * 20)
+    assert shortened(f"{before}({many})", SYNTAX["sqlite"]) == f"{before}({many})"
+    assert shortened(f"{before}({many}) AND a iN -- of these\n ({many})", SYNTAX["sqlite"]).endswith(" (7)")
+    assert shortened(f"a IN (\u0663,{many})", SYNTAX["sqlite"]) == f"a IN (\u0663,{many})"
 
 
 @given(sql=PIECES, dialect=st.sampled_from(list(SYNTAX)))

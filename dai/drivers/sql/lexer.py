@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = 20_000
 """Characters of a statement whose results are remembered."""
 Kind = Literal["word", "name", "string", "number", "list", "comment", "executable", "marker", "escaped", "symbol"]
-"""``list``: many numbers or texts that alone stand in parentheses."""
+"""``list``: many numbers or texts that alone stand in parentheses, for who asks for ``lists``."""
 Style = Literal["qmark", "format", "dollar", "numeric", "named"]
 """``?``, ``%s``, ``$1``, ``:1``, ``:p1``."""
 
@@ -35,6 +35,7 @@ class Token(NamedTuple):
     end: int
 
 
+_VALUE = re.compile(VALUE)
 _KINDS: dict[str, Kind] = {"estring": "string", "dollar": "string"}
 
 COMMANDS = frozenset(
@@ -51,9 +52,9 @@ _VERBS = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DE
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
 
-def tokens(sql: str, syntax: Syntax) -> Iterator[Token]:
+def tokens(sql: str, syntax: Syntax, *, lists: bool = False) -> Iterator[Token]:
     """All tokens but white space, in order. What is not closed reaches to the end: the database will say so."""
-    match = syntax.lexer.match
+    match = (syntax.lexer_with_lists if lists else syntax.lexer).match
     at, end = 0, len(sql)
     while at < end:
         part = match(sql, at)
@@ -79,12 +80,15 @@ def _comment_end(sql: str, start: int, nested: bool) -> int:
 
 
 def shortened(sql: str, syntax: Syntax) -> str:
-    """With the first value alone of each ``list``."""
+    """With the first value alone of each long list behind IN."""
     parts, at = [], 0
-    for kind, start, end in tokens(sql, syntax):
-        if kind == "list" and (first := re.compile(VALUE).match(sql, start)):
+    before = ("", "")
+    for kind, start, end in tokens(sql, syntax, lists=True):
+        if kind == "list" and before == ("IN", "(") and (first := _VALUE.match(sql, start)):
             parts.append(sql[at : first.end()])
             at = end
+        if kind != "comment":
+            before = before[1], sql[start:end].upper() if kind in ("word", "symbol") else ""
     return "".join([*parts, sql[at:]])
 
 
@@ -152,7 +156,7 @@ def single_query(sql: str, syntax: Syntax) -> str:
         raise _refused(sql, first or "This", _first_code(sql, syntax))
     depth, previous, ended, verb = 0, "", None, "" if first == "WITH" else first
     words: tuple[str, ...] = ()
-    for kind, start, end in tokens(sql, syntax):
+    for kind, start, end in tokens(sql, syntax, lists=True):
         if kind == "comment":
             continue
         if ended is not None:
@@ -263,7 +267,7 @@ def replace_markers(sql: str, text: Callable[[int], str], syntax: Syntax) -> Bou
 def _edits(sql: str, text: Callable[[int], str], syntax: Syntax) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     count = 0
-    for kind, start, end in tokens(sql, syntax):
+    for kind, start, end in tokens(sql, syntax, lists=True):
         if kind == "marker":
             count += 1
             edits.append((start, end, text(count)))

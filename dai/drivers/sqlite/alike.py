@@ -6,7 +6,7 @@ write them as text and read dates in different ways.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _ALIKE = frozenset("abs char coalesce count dense_rank ifnull iif max min nullif rank row_number typeof".split())
@@ -23,18 +23,28 @@ _WHOLE = ord("D")
 """A cast to whole numbers. Other casts write floating numbers as text, or read them from it."""
 
 
-def computes_alike(program: Sequence[Sequence[Any]]) -> bool:
+Texts = Callable[[int], Sequence[bool]]
+"""Which columns of the table with this root page hold no numbers, in the order in which they are stored; none where
+nobody knows."""
+
+
+def computes_alike(program: Sequence[Sequence[Any]], texts: Texts) -> bool:
     """Whether every version of SQLite gives these rows, however often it computes a value. ``program``: what EXPLAIN
     says of the statement, its views and generated columns."""
-    floating = _floating(program)
+    of_texts: list[range] = []
     for _, operation, _, second, _, called, *_ in program:
         if operation in _UNLIKE or (operation == "Cast" and second != _WHOLE):
             return False
         if operation.startswith(_CALLS):
             name, arguments = _called(second, called)
-            if name not in _ALIKE and (name not in _OF_TEXTS or not floating.isdisjoint(arguments)):
+            if name in _OF_TEXTS:
+                of_texts.append(arguments)
+            elif name not in _ALIKE:
                 return False
-    return True
+    if not of_texts:
+        return True
+    floating = _floating(program, texts)
+    return all(floating.isdisjoint(each) for each in of_texts)
 
 
 def _called(first: int, called: Any) -> tuple[str, range]:
@@ -43,20 +53,23 @@ def _called(first: int, called: Any) -> tuple[str, range]:
     return name, range(first, first + int(number.rstrip(")")))
 
 
-def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
-    """The registers that may have floating numbers: from columns that are declared so, from numbers in the statement
-    and from arithmetic; and what is copied or computed from these, or read from rows that SQLite has made with them."""
+def _floating(program: Sequence[Sequence[Any]], texts: Texts) -> set[int]:
+    """The registers that may have floating numbers: from columns that may hold numbers, from numbers in the statement,
+    parameters and arithmetic; and what is copied or computed from these, or read from rows that SQLite has made with
+    them."""
     registers: set[int] = set()
-    tables = {first for _, operation, first, *_ in program if operation == "OpenRead"}
+    tables = {
+        first: () if third else texts(second)  # third: the number of the schema
+        for _, operation, first, second, third, *_ in program
+        if operation == "OpenRead"
+    }
     rows, known = False, -1
     while known < len(registers) + rows:  # what stands first may run last
         known = len(registers) + rows
         for _, operation, first, second, third, called, *_ in program:
-            if operation == "RealAffinity":
-                registers.add(first)
-            elif operation == "AggValue" and first in registers:
+            if operation == "AggValue" and first in registers:
                 registers.add(third)
-            elif operation == "Real":
+            elif operation in ("Real", "Variable"):
                 registers.add(second)
             elif operation in ("Add", "Subtract", "Multiply", "Divide"):
                 registers.add(third)
@@ -65,8 +78,10 @@ def _floating(program: Sequence[Sequence[Any]]) -> set[int]:
                 registers |= {second + each for each in range(more + 1) if first + each in registers}
             elif operation == "MakeRecord":
                 rows = rows or not registers.isdisjoint(range(first, first + second))
-            elif operation == "Column" and rows and first not in tables:
-                registers.add(third)
+            elif operation == "Column" and (first in tables or rows):
+                known_texts = tables.get(first, ())
+                if not (second < len(known_texts) and known_texts[second]):
+                    registers.add(third)
             elif operation.startswith(_CALLS):
                 name, arguments = _called(second, called)
                 if name in _NUMBERS and (not arguments or not registers.isdisjoint(arguments)):

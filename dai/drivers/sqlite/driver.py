@@ -35,17 +35,17 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import FIRST_ROWS, Portions
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, shortened, single_query, tokens
+from dai.drivers.sql.lexer import bind_markers, single_query
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
-from dai.drivers.sqlite.alike import computes_alike
 from dai.drivers.sqlite.checks import check
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.errors import is_locked, locked, translated
 from dai.drivers.sqlite.handover import Begun, Handover
 from dai.drivers.sqlite.readers import Query, Readers, readable
+from dai.drivers.sqlite.statement import Statement
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.drivers.sqlite.types import arrays, bound_row, chosen, promised, storable
+from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
@@ -255,12 +255,10 @@ class SQLite(PooledDriver[Connection]):
         batch_rows: int | None,
         release: Release[Connection],
     ) -> Stream:
-        query = single_query(sql, self.syntax)
-        bound = bound_row(parameters)
-        text = bind_markers(query, "qmark", self.syntax).sql if bound else query
+        statement = Statement(connection, single_query(sql, self.syntax), bound_row(parameters))
+        text, bound = statement.text, statement.bound
         cursor = connection.raw.cursor()
         asking = partial(self._asking, connection, sql, cancellation)
-        alike = partial(_alike, connection, text, bound)
         handover = Handover(self._processes, connection.raw.set_progress_handler, asking)
         portions = Portions(cursor.fetchmany, asking)
         wanted, batch_bytes = min(FIRST_ROWS, batch_rows or FIRST_ROWS), self._options.batch_bytes
@@ -288,10 +286,10 @@ class SQLite(PooledDriver[Connection]):
                 # Waits where the file is locked, once. Any read makes the connection see tables that others have
                 # changed; making a view does not.
                 connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
-                declared = _declared(connection, query)
+                statement.find_columns()
                 check(connection, text, bound)
-                asked = Query(text, bound, promised(declared))
-                if asked.kinds and self._processes.any() and _elsewhere(connection, asked) and alike():
+                asked = Query(text, bound, statement.promised())
+                if self._processes.any() and asked.kinds and readable(asked) and statement.alone and statement.alike:
                     with handover.watched():
                         first = begin()
             if handover.taken:
@@ -302,14 +300,14 @@ class SQLite(PooledDriver[Connection]):
                         first = begin()
                 fetched, seconds = first
                 portions.at_end = len(fetched) < wanted
-                types = [type for _, type in declared]
+                types = [type for _, type in statement.columns]
                 kinds = chosen([each[0] for each in cursor.description], types, fetched, portions.at_end)
                 asked = Query(text, bound, kinds)
                 begun = Begun(arrays(kinds, fetched, 1), len(fetched), seconds, portions, partial(arrays, kinds))
-                if portions.at_end or not _elsewhere(connection, asked):
+                if portions.at_end or not (readable(asked) and statement.alone):
                     rows = begun.rows(asked.schema, batch_bytes, batch_rows)
                 else:
-                    rows = handover.rows(asked, begun, batch_bytes, batch_rows, alike)
+                    rows = handover.rows(asked, begun, batch_bytes, batch_rows, lambda: statement.alike)
             failing.pop_all()
         return Stream(asked.schema, rows, close)
 
@@ -371,45 +369,3 @@ class _Session(PooledSession[Connection]):
             if cursor.description is not None:
                 cursor.fetchall()
             return max(cursor.rowcount, 0)
-
-
-def _alone(connection: Connection) -> bool:
-    """Whether another connection sees what this one does (it is in no transaction and has no temporary tables), and
-    texts have the bytes that they have in Arrow."""
-    return (
-        connection.read_only
-        and not connection.raw.in_transaction
-        and not connection.run("SELECT 1 FROM sqlite_temp_schema LIMIT 1")
-        and connection.run("PRAGMA encoding") == [("UTF-8",)]
-    )
-
-
-def _elsewhere(connection: Connection, query: Query) -> bool:
-    """Whether a process can read what the statement gives here."""
-    return readable(query) and _alone(connection)
-
-
-def _alike(connection: Connection, text: str, bound: Sequence[Any]) -> bool:
-    return computes_alike(connection.run(f"EXPLAIN {shortened(text, SYNTAX)}", bound))
-
-
-def _declared(connection: Connection, query: str) -> list[tuple[str, str]]:
-    """The names and declared types of a query's columns, which only a view of it tells. A view takes no parameters:
-    NULL stands for them. Empty for what cannot be a view (EXPLAIN)."""
-    parts, at = [], 0
-    query = shortened(query, SYNTAX)
-    for kind, start, end in tokens(query, SYNTAX):
-        if kind in ("marker", "escaped"):
-            parts += [query[at:start], "NULL" if kind == "marker" else "?"]
-            at = end
-    text = "".join([*parts, query[at:]])
-    try:
-        connection.run(f"CREATE TEMP VIEW dai_query AS {text}\n")
-    except sqlite3.Error:
-        return []
-    try:
-        return [(row[1], row[2]) for row in connection.run("PRAGMA temp.table_info(dai_query)")]
-    except sqlite3.Error:
-        return []
-    finally:
-        connection.run("DROP VIEW temp.dai_query")

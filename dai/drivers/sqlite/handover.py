@@ -29,8 +29,12 @@ Asking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 MANY_ROWS = 2048
 """Rows of a result that the driver's connection reads, and then once more the process."""
-STEPS = 300_000
-"""Of SQLite's machine, some 15 ms: if the first rows take more, a process reads them and the connection stops."""
+STEPS, TIMES = 300_000, 8
+"""Of SQLite's machine, some 15 ms: if the first rows take more, a process reads them and the connection stops. Where
+none is free then, one is asked for again after as many, but not more often: it would compute all of that again."""
+WAIT_SECONDS = 0.2
+"""How long a result of many rows waits for a process: the connection takes several times as long, and holds Python's
+lock."""
 SOME_SECONDS = 0.02
 """Processor time after which a process is asked also for fewer than MANY_ROWS. Elapsed time would count waits for
 Python's lock, which ``sqlite3`` gives up for each row."""
@@ -90,12 +94,13 @@ class Handover:
     ) -> None:
         self._readers, self._watch, self._asking = readers, watch, asking
         self._reader: Reader | None = None
-        self._tried = self._whole = False
+        self._whole = False
+        self._tries = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """After STEPS the statement ends, if a process waits, which is then ``taken``."""
-        self._watch(self._take, STEPS)
+        self._watch(self._interrupts, STEPS)
         try:
             yield
         except sqlite3.OperationalError:
@@ -104,9 +109,12 @@ class Handover:
         finally:
             self._watch(None, 0)
 
-    def _take(self) -> bool:
-        if not self._tried:
-            self._tried, self._reader = True, self._readers.take()
+    def _interrupts(self) -> bool:
+        self._tries += 1
+        return self._tries <= TIMES and self._take()
+
+    def _take(self, seconds: float = 0.0) -> bool:
+        self._reader = self._reader or self._readers.take(seconds)
         return self.taken
 
     @property
@@ -120,7 +128,7 @@ class Handover:
         try:
             first = next(rows, None)
         except (ReaderError, DataError):
-            self.close()
+            self._replace()
             return None
         return chain(() if first is None else (first,), rows)
 
@@ -130,19 +138,28 @@ class Handover:
         """All rows of the query, by a process if many come fast. ``alike``: whether it computes the same."""
         if begun.seconds < AGAIN_SECONDS and self._readers.any():
             begun = begun.read()
-            if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and alike() and self._take():
+            if not begun.portions.at_end and begun.seconds < AGAIN_SECONDS and self._may_take(alike):
                 try:
                     yield from self._answered(query, begun.batch_rows(batch_bytes), batch_rows)
                     return
-                except ReaderError:
-                    log.warning("a process that reads SQLite could not be used", exc_info=True)
-                    self.close()
+                except ReaderError as error:
+                    log.warning("a process that reads SQLite could not be used", extra={"error": str(error)})
+                    self._replace()
         read = 0
         for batch in begun.rows(query.schema, batch_bytes, batch_rows):
             yield batch
             if read < START_ROWS <= read + batch.num_rows and alike():
                 self._readers.start()
             read += batch.num_rows
+
+    def _may_take(self, alike: Callable[[], bool]) -> bool:
+        with self._asking(_nothing):  # a cancellation ends the wait
+            return alike() and self._take(WAIT_SECONDS)
+
+    def _replace(self) -> None:
+        """The process has rows of this query, and ends; another one starts."""
+        self.close()
+        self._readers.start()
 
     def _answered(self, query: Query, most: int, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
         if (reader := self._reader) is None:
@@ -171,3 +188,7 @@ class Handover:
 
 def _size(columns: Sequence[pa.Array]) -> int:
     return sum(each.nbytes for each in columns)
+
+
+def _nothing() -> None:
+    """Stops nothing."""

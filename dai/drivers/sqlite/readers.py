@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.drivers.connections.rows import field, record_batch
-from dai.drivers.sql.lexer import tokens
+from dai.drivers.sql.lexer import keyword
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
 from dai.errors import LimitError
@@ -35,9 +35,8 @@ from dai.streams.program import Program
 EXPECTED = max(2, min(4, cores()))
 MOST = 2 * EXPECTED
 """Processes of one driver: as many as can compute at the same time, and others while nobody reads from those."""
-WAIT_SECONDS, IDLE_SECONDS = 1.0, 0.1
-"""How long a statement waits for a process, as the connection takes several times as long; but not where nobody has
-read from any of them for IDLE_SECONDS."""
+IDLE_SECONDS = 0.1
+"""For which nobody has read from a process: then nobody waits for it."""
 LARGE_BYTES = 64 << 20
 """A file from which large results are expected once somebody has asked for statistics, to plan a query."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
@@ -68,13 +67,11 @@ def _as_read(type: pa.DataType) -> pa.DataType | None:
 
 def readable(query: Query) -> bool:
     """Whether a process may read the query: the values of its rows without loss."""
-    text, kinds = query.text, query.kinds
-    words = [text[each.start : each.end].upper() for each in tokens(text, SYNTAX) if each.kind == "word"]
     return (
-        words[:1] in (["SELECT"], ["VALUES"], ["WITH"])
-        and len(kinds) <= _MOST_COLUMNS
-        and all(_as_read(kind.type) is not None for kind in kinds)
+        len(query.kinds) <= _MOST_COLUMNS
+        and all(_as_read(kind.type) is not None for kind in query.kinds)
         and not any(isinstance(each, bytes) for each in query.parameters)
+        and keyword(query.text, SYNTAX) in ("SELECT", "VALUES", "WITH")
     )
 
 
@@ -130,8 +127,11 @@ class Reader:
 
     def begun(self, seconds: float = 0.0) -> bool:
         """Whether the process has started, or does so within so many seconds."""
-        if not self._begun and select.select([self._source], [], [], seconds)[0]:
-            self._begun = self._source.readline() == b"{}\n"
+        if not self._begun:
+            poll = select.poll()  # whatever the number of the descriptor
+            poll.register(self._source, select.POLLIN)
+            if poll.poll(1000 * seconds):
+                self._begun = self._source.readline() == b"{}\n"
         return self._begun
 
     def ask(self, uri: str, sql: str, parameters: Sequence[Any], rows: int) -> pa.RecordBatchReader:
@@ -186,25 +186,30 @@ class Readers:
         with self._lock:
             return bool(self._busy) or any(each.begun(seconds) for each in self._idle)
 
-    def take(self) -> Reader | None:
-        """One that waits for a query, or does so soon. Where none does, one more starts for the queries that follow."""
-        until = time.monotonic() + WAIT_SECONDS
+    def take(self, seconds: float = 0.0) -> Reader | None:
+        """One that waits for a query, or does so within so many seconds. Where none does now, one more starts for the
+        queries that follow."""
+        until = time.monotonic() + seconds
         with self._lock:
-            while True:
-                self._leave_ended()
-                for reader in self._idle:
-                    if reader.begun():
-                        self._idle.remove(reader)
-                        self._busy.add(reader)
-                        return reader
-                now = time.monotonic()
-                used = any(each.left_at is None or now < each.left_at + IDLE_SECONDS for each in self._busy)
-                if now >= until or self._closed or not used:
-                    break
-                self._lock.wait(min(IDLE_SECONDS, until - now))
+            while (free := self._free()) is None and (left := until - time.monotonic()) > 0 and self._used():
+                self._lock.wait(left)
+            return free
+
+    def _free(self) -> Reader | None:
+        self._leave_ended()
+        for reader in self._idle:
+            if reader.begun():
+                self._idle.remove(reader)
+                self._busy.add(reader)
+                return reader
         if not self._idle:
             self.start()
         return None
+
+    def _used(self) -> bool:
+        """Whether somebody reads from a process, which will be free then."""
+        now = time.monotonic()
+        return any(each.left_at is None or now < each.left_at + IDLE_SECONDS for each in self._busy)
 
     def _leave_ended(self) -> None:
         for reader in [each for each in self._idle if each.ended()]:

@@ -28,6 +28,8 @@ _STORED = {pa.int64(): "integer", pa.float64(): "real", pa.string(): "text", pa.
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _TIME = r"^\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
+_PLAIN = re.compile(r"(?!(?:true|false|column\d+)$)[a-z_][a-z0-9_]*", re.IGNORECASE | re.ASCII)
+"""A name that means a column only."""
 _DIGITS = 15
 """SQLite converts text to an 8-byte float when the first 15 significant digits survive."""
 
@@ -96,11 +98,12 @@ def chosen(
 
 
 def promised(columns: Sequence[tuple[str, str]]) -> list[Kind]:
-    """The kinds of columns (name, declared type) of which no value is known yet; none where one's declaration says
-    nothing, or where its name may be another one in the result, as SQLite calls the second ``a`` of a view ``a:1``."""
-    kinds = [choose(name, declared, (), False) for name, declared in columns]
-    plain = all(declared_type(declared) is not None and ":" not in name for name, declared in columns)
-    return kinds if plain else []
+    """The kinds of the columns of a view (name, declared type) of which no value is known yet; none where one's
+    declaration says nothing, or where its name may be another one in the result: SQLite calls the second ``a`` of a
+    view ``a:1``, and ``true`` a column's number; later versions name expressions by their text."""
+    if not all(declared_type(declared) is not None and _PLAIN.fullmatch(name) for name, declared in columns):
+        return []
+    return [choose(name, declared, (), False) for name, declared in columns]
 
 
 def arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:

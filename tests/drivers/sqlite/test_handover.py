@@ -70,7 +70,7 @@ def test_what_is_read_again_has_bounds() -> None:
     "sql",
     [
         "SELECT id, i, r, n, s, d, m, k, b FROM t",
-        'SELECT late, early, s AS "t.s" FROM t WHERE id % 9000 = 1',
+        'SELECT late, early, s AS "ts" FROM t WHERE id % 9000 = 1',
         "SELECT i, s FROM t WHERE i > 100000",
         "SELECT a.id, a.d, z.n FROM t AS a JOIN t AS z ON z.id = a.id + 1 ORDER BY a.n, a.id",
         "WITH q(one, two) AS (SELECT id, n FROM t WHERE i IS NULL) SELECT * FROM q",
@@ -147,6 +147,9 @@ def test_what_has_no_declared_type_is_begun_by_the_connection(driver: SQLite, as
         "SELECT i + 1 AS a FROM t WHERE id % 100 = 1",
         "SELECT x FROM t WHERE id % 100 = 1",
         "SELECT id AS a, i AS a FROM t WHERE id % 100 = 1",
+        'SELECT id AS "true", i AS "False" FROM t WHERE id % 100 = 1',
+        'SELECT id, s AS "two words" FROM t WHERE id % 100 = 1',
+        "SELECT s COLLATE NOCASE FROM t WHERE id % 100 = 1",
     ):
         assert table(driver, sql).num_rows == ROWS // 100
     assert not asked
@@ -172,3 +175,50 @@ def test_waiting_for_the_first_rows_is_not_computing_them(
     monkeypatch.setattr(rows.Portions, "next", late)
     assert table(driver, "SELECT i FROM t").num_rows == ROWS
     assert len(asked) == 1
+
+
+MANY = ", ".join(map(str, range(1, 20)))
+TEXTS = ", ".join(f"'{each}'" for each in range(1, 20))
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT d, b, n FROM t WHERE id > max({MANY})",
+        f"SELECT d, b, n FROM t WHERE (id, {MANY}) > ({MANY}, 1)",
+        f"SELECT d, b, n FROM t WHERE s <> max({TEXTS})",
+        f"WITH q AS (VALUES ({MANY}), (NULL, {MANY[3:]})) SELECT t.id, t.d FROM t, q",
+    ],
+)
+def test_many_values_that_are_no_list_of_in(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    actual = table(driver, sql)
+    expected = without(driver, sql, monkeypatch)
+    assert actual.schema.equals(expected.schema, check_metadata=True)
+    assert pa.types.is_date(actual.schema.field("d").type)
+    assert actual.equals(expected)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("condition", ["n LIKE '%3'", "length(x) > 3", "lower(id + 0.5) = '7.5'", "i LIKE '3'"])
+def test_texts_of_columns_that_may_hold_floating_numbers(
+    driver: SQLite, asked: list[str], at_once: None, condition: str
+) -> None:
+    update(driver, "UPDATE t SET n = i / 7.0, x = i / 7.0 WHERE id > 100")
+    table(driver, f"SELECT id, s FROM t WHERE {condition}")
+    assert not asked
+    table(driver, "SELECT id, s FROM t WHERE s LIKE '%99'")
+    assert asked
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_process_that_had_other_values_is_replaced(driver: SQLite, asked: list[str]) -> None:
+    update(driver, "CREATE TABLE u (v integer)")
+    update(driver, "INSERT INTO u SELECT 'a' || id FROM t")
+    (before,) = driver._processes._idle
+    assert table(driver, "SELECT v FROM u").schema.field("v").type == pa.string()
+    assert asked
+    assert driver._processes._idle
+    assert before.ended()

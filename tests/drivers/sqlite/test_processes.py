@@ -23,7 +23,7 @@ from tests.processes import until
 @pytest.fixture
 def busy(driver: SQLite, monkeypatch: pytest.MonkeyPatch) -> readers.Reader:
     """The only process, which statements wait for longer than a test takes."""
-    monkeypatch.setattr(readers, "WAIT_SECONDS", 1e9)
+    monkeypatch.setattr(handover, "WAIT_SECONDS", 1e9)
     taken = driver._processes.take()
     assert taken is not None
     return taken
@@ -37,6 +37,24 @@ def test_a_statement_waits_for_a_process_that_is_at_work(
     assert table(driver, "SELECT i FROM t").num_rows == ROWS
     waiting.join()
     assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_statement_without_a_row_does_not_wait(driver: SQLite, asked: list[str], busy: readers.Reader) -> None:
+    """It may be shorter than what it would wait for, and could not be cancelled."""
+    assert table(driver, "SELECT i FROM t WHERE id % 9000 = 1").num_rows == 3
+    assert not asked
+    driver._processes.give_back(busy, True)
+
+
+def test_who_waits_can_be_cancelled(driver: SQLite, busy: readers.Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "WAIT_SECONDS", 0.2)
+    cancellation = Cancellation()
+    with driver.query("SELECT i FROM t", cancellation=cancellation) as stream:
+        threading.Timer(0.1, cancellation.cancel).start()
+        with pytest.raises(CancelledError):
+            list(stream)
+    driver._processes.give_back(busy, True)
 
 
 def test_a_statement_does_not_wait_for_one_whose_rows_nobody_reads(
