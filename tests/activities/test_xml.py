@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 
 import psutil
@@ -30,11 +31,12 @@ for _ in range(4):  # 60 ** 5 characters
 
 def workers(seconds: float = 0.0) -> list[psutil.Process]:
     """The processes of expressions that have worked for so long."""
-    return [
-        each
-        for each in psutil.Process().children()
-        if worker.__name__ in each.cmdline() and each.cpu_times().user >= seconds
-    ]
+    found = []
+    for each in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # a child of another test has ended
+            if worker.__name__ in each.cmdline() and each.cpu_times().user >= seconds:
+                found.append(each)
+    return found
 
 
 @pytest.fixture
