@@ -4,9 +4,9 @@ It is a process of its own because ADBC brings its own SQLite: two of them in on
 when a file is closed (sqlite.org/howtocorrupt.html, 2.2.1), and ADBC has no interrupt, whereas a process can be killed.
 Imports nothing of this package, so that it starts fast.
 
-On the standard input stands a line of JSON for each query (``uri``, ``sql``, ``parameters``, ``rows`` of a batch). The
-answer is a line of JSON, ``{}`` or ``{"error": …}``, then an Arrow stream, then another such line, without which it is
-not whole.
+On the standard input stands a line of JSON for each query (``uri``, ``sql``, ``parameters``, the rows that are read
+``at_once``, and the most ``rows`` of a batch). The answer is a line of JSON, ``{}`` or ``{"error": …}``, then an Arrow
+stream, then another such line, without which it is not whole.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from typing import Any, BinaryIO
 
 
@@ -37,6 +38,8 @@ MEMORY_BYTES = 1 << 30
 """Beyond what the process has when it starts."""
 IDLE_SECONDS = 60.0
 """After which a process without a query ends."""
+BATCH_BYTES, BATCH_SECONDS = 4 << 20, 0.02
+"""From which a batch does not wait for more rows."""
 _ROWS = "adbc.sqlite.query.batch_rows"
 
 
@@ -59,11 +62,37 @@ def _say(sink: BinaryIO, **said: str) -> None:
     sink.flush()
 
 
+class _Batches:
+    """Writes what comes within a moment as one batch of at most so many rows: each batch costs the service as much as a
+    few thousand rows."""
+
+    def __init__(self, stream: pa.ipc.RecordBatchStreamWriter, rows: int) -> None:
+        self._stream, self._rows = stream, rows
+        self._held: list[pa.RecordBatch] = []
+        self._count = self._size = 0
+        self._written = 0.0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._count + batch.num_rows > self._rows:
+            self.write()
+        self._held.append(batch)
+        self._count, self._size = self._count + batch.num_rows, self._size + batch.nbytes
+        if self._size >= BATCH_BYTES or time.monotonic() - self._written >= BATCH_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        held, self._held = self._held, []
+        self._count = self._size = 0
+        if held:
+            self._stream.write_batch(held[0] if len(held) == 1 else pa.concat_batches(held))
+            self._written = time.monotonic()
+
+
 def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
     said: dict[str, str] = {}
     with (
         adbc_driver_sqlite.dbapi.connect(asked["uri"], autocommit=True) as connection,
-        connection.cursor(adbc_stmt_kwargs={_ROWS: asked["rows"]}) as cursor,
+        connection.cursor(adbc_stmt_kwargs={_ROWS: asked["at_once"]}) as cursor,
     ):
         cursor.execute("PRAGMA query_only = ON")
         cursor.fetchall()
@@ -71,11 +100,14 @@ def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
         reader = cursor.fetch_record_batch()
         _say(sink)
         with pa.ipc.new_stream(sink, reader.schema) as stream:
+            batches = _Batches(stream, asked["rows"])
             try:
                 for batch in reader:
-                    stream.write_batch(batch)
+                    batches.add(batch)
             except (pa.ArrowException, OSError, MemoryError) as error:
                 said = {"error": str(error) or repr(error)}
+            with contextlib.suppress(MemoryError):
+                batches.write()
     _say(sink, **said)
 
 

@@ -6,11 +6,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from dai.drivers.sqlite import readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from tests.drivers.sqlite.conftest import ROWS, without
 from tests.drivers.statements import table, update
+from tests.processes import until
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,42 @@ def test_a_late_value_that_does_not_fit_is_an_error(
     assert actual.value.extra["column"] == expected.value.extra["column"] == column
     assert "AS TEXT)" in str(actual.value.hint)
     assert f'"{column}"' in str(actual.value.hint)
+
+
+TEXTS = 40
+"""More than one whole number has states of."""
+
+
+@pytest.fixture
+def texts(driver: SQLite) -> SQLite:
+    """With a table of texts that has a collation of its own; some are empty or NULL. ``c35`` takes any value."""
+    columns = [f"c{each} {'' if each == 35 else 'text COLLATE NOCASE'}" for each in range(TEXTS)]
+    values = [f"CASE (i + {each}) % 9 WHEN 0 THEN '' WHEN 1 THEN NULL ELSE 't' || i END" for each in range(TEXTS)]
+    update(driver, f"CREATE TABLE texts ({', '.join(columns)})")
+    update(driver, f"INSERT INTO texts SELECT {', '.join(values)} FROM (SELECT id AS i FROM t)")
+    return driver
+
+
+def test_empty_texts(texts: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    actual = table(texts, "SELECT * FROM texts")
+    assert asked
+    assert actual.equals(without(texts, "SELECT * FROM texts", monkeypatch))
+
+
+def test_texts_that_come_together_are_one_batch(texts: SQLite) -> None:
+    def largest() -> int:
+        with texts.query("SELECT c0, c1 FROM texts", cancellation=Cancellation()) as stream:
+            return max(each.num_rows for each in stream)
+
+    until(lambda: largest() > readers._TEXT_ROWS)
+
+
+@pytest.mark.parametrize("value", ["7", "1.5", "x'74'", "x''"])
+def test_a_value_among_many_texts_that_is_none(texts: SQLite, asked: list[str], value: str) -> None:
+    update(texts, f"UPDATE texts SET c0 = '', c34 = NULL, c35 = {value}, c36 = '' WHERE rowid >= {ROWS - 1}")
+    with pytest.raises(DataError, match=f"Column 'c35', row {ROWS - 1:,}: a value is not a string"):
+        table(texts, "SELECT * FROM texts")
+    assert asked
 
 
 def test_text_that_is_not_utf8(driver: SQLite, asked: list[str]) -> None:
