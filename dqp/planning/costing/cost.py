@@ -223,7 +223,7 @@ class Estimator:
             for name in side.columns:
                 # The join may have more rows than this side, but not more distinct values.
                 known = columns.get(name)
-                if known is not None and known.distinct is not None and known.distinct > side.rows:
+                if known is not None and (known.distinct is None or known.distinct > side.rows):
                     columns[name] = replace(known, most=min(side.rows, known.most or side.rows))
         return replace(estimate, columns=columns)
 

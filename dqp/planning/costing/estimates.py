@@ -28,8 +28,8 @@ FAR = 6.0
 class ColumnStatistics:
     """Statistics of a column. ``low`` and ``high`` are numbers (``dqp.algebra.constants.number``), None for text or if
     unknown. ``bell``: mean and standard deviation, if the values lie around a mean and are not spread evenly. ``most``:
-    an upper bound of the remaining distinct values, if it is less than ``distinct``. ``common``: the part of the rows
-    that each of some values has."""
+    an upper bound of the remaining distinct values, if it is less than ``distinct`` or that is unknown. ``common``: the
+    part of the rows that each of some values has."""
 
     distinct: float | None = None
     null_fraction: float = 0.0
@@ -75,7 +75,8 @@ class Estimate:
         """The number of distinct combinations of these columns in the rows."""
         product = 1.0
         for each in identifiers:
-            product *= self.columns.get(each, UNKNOWN).distinct or max(1.0, self.rows * 0.1)
+            known = self.columns.get(each, UNKNOWN)
+            product *= min(known.distinct or max(1.0, self.rows * 0.1), known.most or math.inf)
             if product >= self.rows:
                 return max(1.0, self.rows)
         return max(1.0, min(product, self.rows))
