@@ -11,7 +11,6 @@ A process computes only what every version of SQLite computes alike (``alike``).
 from __future__ import annotations
 
 import json
-import select
 import sqlite3
 import threading
 import time
@@ -26,22 +25,23 @@ import pyarrow.compute as pc
 
 from dai.drivers.connections.rows import field, record_batch
 from dai.drivers.sql.lexer import keyword
+from dai.drivers.sqlite.forks import FORKS
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
 from dai.errors import LimitError
 from dai.streams.machine import cores
-from dai.streams.program import Program
 
 EXPECTED = max(2, min(4, cores()))
 MOST = 2 * EXPECTED
 """Processes of one driver: as many as can compute at the same time, and others while nobody reads from those."""
+_BEGIN_SECONDS, _END_SECONDS = 0.002, 5.0
+"""After which a process that has just been forked is looked at, and most for one that is killed."""
 IDLE_SECONDS = 0.1
 """For which nobody has read from a process: then nobody waits for it."""
 LARGE_BYTES = 64 << 20
 """A file from which large results are expected once somebody has asked for statistics, to plan a query."""
 _BATCH_ROWS, _TEXT_ROWS = 1 << 16, 1 << 11
 """Of a batch at most, and what is read of texts at once, which may be much longer than those of the first rows."""
-_PIPE_BYTES = 1 << 20
 _MOST_COLUMNS = 60
 _LARGE = 1 << 53
 """Beyond it not every whole number is an 8-byte float."""
@@ -49,7 +49,6 @@ _EMPTY, _OTHER, _MOST_STATES = 1, 2, 31
 """States of a value that have to be looked at, and how many states of two bits a whole number has."""
 _NO_MEMORY = "emory"
 """In the messages of SQLite and of Arrow about memory."""
-_WORKER = Path(__file__).with_name("worker.py")
 _FIRST = {pa.int64(): "0", pa.float64(): "0.0", pa.string(): "''"}
 """A value by which ADBC takes the column for one of this type."""
 
@@ -129,42 +128,38 @@ class Reader:
     """One process. ``kill`` stops it, whatever it does."""
 
     def __init__(self) -> None:
-        self._program = Program(str(_WORKER), pipe_bytes=_PIPE_BYTES)
-        self._sink, self._source = self._program.sink, self._program.source
-        self._begun = False
+        self._fork = FORKS.fork()
+        self._source = self._fork.source
+        self.pid: int | None = None
         self.left_at: float | None = None
         """Since when nobody reads from it (monotonic); None while somebody does."""
-        self.kill, self.ended = self._program.kill, self._program.ended
+        self.kill, self.ended = self._fork.kill, self._fork.ended
 
     def begun(self, seconds: float = 0.0) -> bool:
         """Whether the process has started, or does so within so many seconds."""
-        if not self._begun:
-            poll = select.poll()  # whatever the number of the descriptor
-            poll.register(self._source, select.POLLIN)
-            if poll.poll(1000 * seconds):
-                self._begun = self._source.readline() == b"{}\n"
-        return self._begun
+        if self.pid is None and self._fork.speaks(seconds) and (line := self._source.readline()):
+            self.pid = json.loads(line)["pid"]
+        return self.pid is not None
 
     def ask(self, uri: str, sql: str, parameters: Sequence[Any], at_once: int, rows: int) -> pa.RecordBatchReader:
         """The answer, to be read to its end; then ``failure``. It reads so many rows ``at_once``; a batch has as many
         ``rows`` as come in a moment, at most."""
         asked = {"uri": uri, "sql": sql, "parameters": list(parameters), "at_once": at_once, "rows": rows}
         try:
-            self._sink.write(json.dumps(asked).encode() + b"\n")
-            self._sink.flush()
+            self._fork.sink.sendall(json.dumps(asked).encode() + b"\n")
             if (failure := self.failure()) is not None:
                 raise ReaderError(failure)
             return pa.ipc.open_stream(pa.PythonFile(self._source, "r"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ReaderError("The process ended.") from error
 
+    def close(self) -> None:
+        self._fork.close(0.0 if self.pid is None else _END_SECONDS)
+
     def failure(self) -> str | None:
         """Why it stopped; None where it did not."""
         said: dict[str, str] = json.loads(self._source.readline())
         return said.get("error")
-
-    def close(self) -> None:
-        self._program.close()
 
 
 class Readers:
@@ -194,17 +189,21 @@ class Readers:
                     self.start(EXPECTED)
 
     def any(self, seconds: float = 0.0) -> bool:
-        """Whether one waits for a query, or does so within so many seconds, or answers one."""
+        """Whether one waits for a query, or does so within so many seconds, or answers one, or could at once."""
         with self._lock:
-            return bool(self._busy) or any(each.begun(seconds) for each in self._idle)
+            return bool(self._busy) or any(each.begun(seconds) for each in self._idle) or FORKS.ready
 
     def take(self, seconds: float = 0.0) -> Reader | None:
-        """One that waits for a query, or does so within so many seconds. Where none does now, one more starts for the
-        queries that follow."""
+        """One that waits for a query, or does so within so many seconds. Where none does now, one more starts."""
         until = time.monotonic() + seconds
         with self._lock:
-            while (free := self._free()) is None and (left := until - time.monotonic()) > 0 and self._used():
-                self._lock.wait(left)
+            while (free := self._free()) is None and (left := until - time.monotonic()) > 0:
+                if self._idle and FORKS.ready:
+                    self._lock.wait(min(left, _BEGIN_SECONDS))  # it begins
+                elif self._used():
+                    self._lock.wait(left)
+                else:
+                    break
             return free
 
     def _free(self) -> Reader | None:

@@ -1,20 +1,23 @@
-"""The program of a process that reads large results of SQLite by ADBC; ``readers`` is the service's end.
+"""The program of the processes that read large results of SQLite by ADBC; ``readers`` is the service's end. It imports
+what they need, and forks for each of them when ``forks`` hands over a socket to read from and a pipe to write to.
 
-It is a process of its own because ADBC brings its own SQLite: two of them in one process take each other's locks away
-when a file is closed (sqlite.org/howtocorrupt.html, 2.2.1), and ADBC has no interrupt, whereas a process can be killed.
-Imports nothing of this package, so that it starts fast.
+They are processes of their own because ADBC brings its own SQLite: two of them in one process take each other's locks
+away when a file is closed (sqlite.org/howtocorrupt.html, 2.2.1), and ADBC has no interrupt, whereas a process can be
+killed. Imports nothing of this package, so that it starts fast.
 
-On the standard input stands a line of JSON for each query (``uri``, ``sql``, ``parameters``, the rows that are read
-``at_once``, and the most ``rows`` of a batch). The answer is a line of JSON, ``{}`` or ``{"error": …}``, then an Arrow
-stream, then another such line, without which it is not whole.
+A process first writes a line of JSON with its ``pid``. It reads such a line for each query (``uri``, ``sql``,
+``parameters``, the rows that are read ``at_once``, and the most ``rows`` of a batch). The answer is a line of JSON,
+``{}`` or ``{"error": …}``, then an Arrow stream, then another such line, without which it is not whole.
 """
 
 import contextlib
+import gc
 import json
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -36,8 +39,8 @@ import pyarrow as pa  # noqa: E402
 
 MEMORY_BYTES = 1 << 30
 """Beyond what the process has when it starts."""
-IDLE_SECONDS = 60.0
-"""After which a process without a query ends."""
+IDLE_SECONDS, FORKS_SECONDS = 60.0, 3600.0
+"""After which a process without a query ends, and this one if it was not asked for another."""
 BATCH_BYTES, BATCH_SECONDS = 4 << 20, 0.02
 """From which a batch does not wait for more rows."""
 _ROWS = "adbc.sqlite.query.batch_rows"
@@ -49,15 +52,15 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (data + MEMORY_BYTES, data + MEMORY_BYTES))
 
 
-def _with_the_service() -> None:
-    """Ends this process once nobody holds the other end of its standard input, whatever it computes."""
+def _with_the_service(source: BinaryIO) -> None:
+    """Ends this process once nobody holds the other end of what it reads from, whatever it computes."""
     poll = select.poll()
-    poll.register(sys.stdin, 0)  # hanging up, which is always told
+    poll.register(source, 0)  # hanging up, which is always told
     poll.poll()
     os._exit(1)
 
 
-def _say(sink: BinaryIO, **said: str) -> None:
+def _say(sink: BinaryIO, **said: object) -> None:
     sink.write(json.dumps(said).encode() + b"\n")
     sink.flush()
 
@@ -111,14 +114,11 @@ def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
     _say(sink, **said)
 
 
-def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a service, which has rows to finish
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_with_the_service, daemon=True).start()
+def _read(source: BinaryIO, sink: BinaryIO) -> None:
+    threading.Thread(target=_with_the_service, args=[source], daemon=True).start()
     with contextlib.suppress(OSError, ValueError):  # where there is no /proc, or less is allowed already
         _limit()
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    _say(sink)
+    _say(sink, pid=os.getpid())
     while select.select([source], [], [], IDLE_SECONDS)[0] and (line := source.readline()):
         try:
             _answer(json.loads(line), sink)
@@ -128,5 +128,26 @@ def main() -> None:
             _say(sink, error=str(error) or repr(error))
 
 
+def main(control: socket.socket) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a service, which has rows to finish
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a process has ended
+    gc.freeze()
+    control.send(b"r")
+    while select.select([control], [], [], FORKS_SECONDS)[0]:
+        data, files, _, _ = socket.recv_fds(control, 1, 2)
+        if not data:
+            return
+        if not os.fork():
+            try:
+                control.close()
+                with open(files[0], "rb") as source, open(files[1], "wb") as sink:
+                    _read(source, sink)
+            finally:
+                os._exit(0)
+        for each in files:
+            os.close(each)
+
+
 if __name__ == "__main__":
-    main()
+    main(socket.socket(fileno=int(sys.argv[1])))

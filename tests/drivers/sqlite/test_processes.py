@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dai.drivers import DriverOptions
-from dai.drivers.sqlite import handover, readers
+from dai.drivers.sqlite import forks, handover, readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import CancelledError, LimitError
 from dai.streams.cancellation import Cancellation
@@ -22,8 +22,9 @@ from tests.processes import until
 
 @pytest.fixture
 def busy(driver: SQLite, monkeypatch: pytest.MonkeyPatch) -> readers.Reader:
-    """The only process, which statements wait for longer than a test takes."""
+    """The only process that there may be, which statements wait for longer than a test takes."""
     monkeypatch.setattr(handover, "WAIT_SECONDS", 1e9)
+    monkeypatch.setattr(readers.Readers.start, "__defaults__", (1,))
     taken = driver._processes.take()
     assert taken is not None
     return taken
@@ -60,14 +61,47 @@ def test_who_waits_can_be_cancelled(driver: SQLite, busy: readers.Reader, monkey
 def test_a_statement_does_not_wait_for_one_whose_rows_nobody_reads(
     driver: SQLite, asked: list[str], busy: readers.Reader
 ) -> None:
-    """Then one more starts."""
     busy.left_at = time.monotonic() - 1.0
     assert table(driver, "SELECT i FROM t").num_rows == ROWS
     assert not asked
-    (more,) = driver._processes._idle
+    driver._processes.give_back(busy, True)
+
+
+def test_one_more_begins_where_all_are_at_work(driver: SQLite, asked: list[str]) -> None:
+    taken = driver._processes.take()
+    assert taken is not None
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert len(asked) == 1
+    driver._processes.give_back(taken, True)
+    more, _ = driver._processes._idle
     driver._processes._idle.remove(more)
     more.close()
-    driver._processes.give_back(busy, True)
+
+
+def test_a_process_begins_at_once_where_there_is_none(driver: SQLite, asked: list[str]) -> None:
+    """As after a minute without a query."""
+    driver._processes._idle.pop().close()
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert len(asked) == 1
+
+
+def test_what_forks_is_replaced_where_it_has_ended(driver: SQLite, asked: list[str]) -> None:
+    assert forks.FORKS._process is not None
+    forks.FORKS._process.kill()
+    until(lambda: not forks.FORKS.ready)
+    driver._processes._idle.pop().close()
+    driver._processes.start()
+    assert driver._processes.any(60)
+    assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert len(asked) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_fork_of_this_process_has_none_of_its_own() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(int(forks.FORKS._control is not None))
+    assert os.waitpid(pid, 0) == (pid, 0)
 
 
 def test_cancelling_stops_the_process_at_once(driver: SQLite, asked: list[str]) -> None:
@@ -103,6 +137,7 @@ def test_a_process_that_ended_is_replaced_by_the_connection(driver: SQLite, aske
 
 def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     driver._processes._idle.pop().close()
+    monkeypatch.setattr(forks.Forks, "ready", False)  # as in a process that has not read much yet
     monkeypatch.setattr(handover, "START_ROWS", 10_000)
     table(driver, "SELECT id FROM t LIMIT 9999")
     assert not driver._processes._idle
@@ -133,7 +168,7 @@ def test_processes_start_for_a_large_file_once_a_query_is_planned(
 def test_a_process_does_without_the_libraries_for_people() -> None:
     """They take more than half of its start, and ADBC imports them where they are installed."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'pandas', 'polars'} & sys.modules.keys()))"
-    ran = subprocess.run([sys.executable, "-c", code, readers._WORKER], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", code, forks._PROGRAM], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 
@@ -161,7 +196,7 @@ handover.AGAIN_SECONDS = float("inf")
 driver = SQLite.connect(sys.argv[1], DriverOptions())
 driver._processes.start()
 assert driver._processes.any(60)
-print(driver._processes._idle[0]._program.pid, flush=True)
+print(driver._processes._idle[0].pid, flush=True)
 sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 9000"
 with driver.query(sql, cancellation=Cancellation()) as stream:
     print(next(stream).num_rows, flush=True)
@@ -184,8 +219,9 @@ def test_a_process_that_is_told_to_end_finishes_its_rows(driver: SQLite, asked: 
     (reader,) = driver._processes._idle
     with driver.query("SELECT i, s FROM t", cancellation=Cancellation()) as stream:
         rows = next(stream).num_rows
+        assert reader.pid is not None
         for number in (signal.SIGTERM, signal.SIGINT):
-            os.kill(reader._program.pid, number)
+            os.kill(reader.pid, number)
         assert rows + sum(each.num_rows for each in stream) == ROWS
     assert asked
 
@@ -194,7 +230,8 @@ def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
     made = SQLite.connect(sqlite_url, DriverOptions())
     made._processes.start()
     (reader,) = made._processes._idle
-    process = psutil.Process(reader._program.pid)
+    assert reader.begun(60)
+    process = psutil.Process(reader.pid)
     made.close()
     assert not process.is_running()
     made._processes.start()

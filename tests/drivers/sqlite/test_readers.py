@@ -136,7 +136,7 @@ def test_empty_texts(texts: SQLite, asked: list[str], monkeypatch: pytest.Monkey
 def test_texts_that_come_together_are_one_batch(texts: SQLite) -> None:
     def largest() -> int:
         with texts.query("SELECT c0, c1 FROM texts", cancellation=Cancellation()) as stream:
-            return max(each.num_rows for each in stream)
+            return max(int(each.num_rows) for each in stream)
 
     until(lambda: largest() > readers._TEXT_ROWS)
 
