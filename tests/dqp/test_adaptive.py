@@ -356,6 +356,15 @@ def test_an_aggregate_of_few_groups_that_keys_leave_is_made_in_parts() -> None:
     assert all("IN (3, 900000)" in each for each in asked)
 
 
+def test_many_keys_spare_the_source_the_rows_of_other_groups() -> None:
+    """They are worth their list although the statement returns few rows."""
+    scan = leaf("l", 2e6, 16_000).tree
+    grouped = Aggregate(scan, (("key", column("l_k")),), (("sum", exp.Sum(this=column("l_v"))),))
+    small, large = Double("s", keys(*range(1, 16_000, 8))), Double("l", probing)
+    run(catalog_of(small, large), joined(Remote("l", grouped), leaf("s", 2_000, 16_000)))
+    assert "ANY('{1,9,17," in large.asked[-1]
+
+
 def test_a_build_that_turns_out_large_is_read_once() -> None:
     many = Double(
         "s",

@@ -75,7 +75,7 @@ def reductions(
                     looked_up = bool(indexed(probe.tree, {wanted}))
                     if sources is not None:
                         if probe not in seconds:
-                            seconds[probe] = _reducible(probe, estimator, sources, looked_up)
+                            seconds[probe] = reducible(probe, estimator, sources, looked_up)
                         cost = _key_seconds(keys, probe, wanted, estimator, sources)
                         if (1 - part) * seconds[probe] <= cost:
                             continue
@@ -127,7 +127,7 @@ def _part(build: Estimate, key: str, probe: Estimate, name: str) -> tuple[float,
     return keys, min(1.0, keys / max(1.0, values))
 
 
-def _reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up: bool) -> float:
+def reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up: bool) -> float:
     """Seconds of a statement that its rows take: those to read its tables only where an index finds the rows."""
     dialect = sources.dialect(probe.source)
     work = Work(estimator, dialect)

@@ -21,7 +21,8 @@ from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, table_seconds
-from dqp.planning.semijoins.program import Reduction, share
+from dqp.planning.costing.reductions import reducible
+from dqp.planning.semijoins.program import Reduction, is_looked_up, share
 
 
 def together(
@@ -31,8 +32,7 @@ def together(
     source accepts no tables."""
     probe = reduction.probe
     dialect = context.dialect(probe.source)
-    of = costs(dialect)
-    if of.table_key is None or not context.takes_tables(probe.source):
+    if costs(dialect).table_key is None or not context.takes_tables(probe.source):
         return None
     estimate = context.estimator.of(probe)
     pairs = _independent(reduction, context)
@@ -40,7 +40,8 @@ def together(
     if table is None or _exact(single, table):
         return None
     part = _part(table, [other for _, other in pairs], estimate)
-    rows = estimate.rows * (of.row + of.byte * estimate.width)
+    looked_up = any(is_looked_up(probe.tree, other) for _, other in pairs)
+    rows = reducible(probe, context.estimator, context, looked_up)
     seconds = part * rows + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None

@@ -202,7 +202,7 @@ class _Program:
             part, listing = self._kept(each, left)
             seconds += listing
             left[each.probe] *= part
-            if any(_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
+            if any(is_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
                 read[each.probe] *= part
         whole = set(self._elsewhere)  # a statement that stands in the tree twice runs once, unless keys reduce one
         for kept, scanned, estimate, row, (reading, rest), copy in zip(
@@ -331,7 +331,7 @@ def origin(tree: Operator, name: str) -> tuple[Operator, str] | None:
     return None
 
 
-def _looked_up(tree: Operator, name: str) -> bool:
+def is_looked_up(tree: Operator, name: str) -> bool:
     """Whether the tree reads only those rows of a table that have certain values in this column."""
     below: tuple[Operator, str] | None = tree, name
     while below is not None and not isinstance(below[0], Scan):

@@ -21,14 +21,14 @@ from dqp.algebra.keys import in_list, in_numbers, reducing
 from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import costs
-from dqp.planning.costing.estimates import ColumnStatistics, Estimate
+from dqp.planning.costing.estimates import ColumnStatistics
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
+from dqp.planning.costing.reductions import reducible
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.subtrees import refused
 from dqp.planning.semijoins.forms import in_words, together
-from dqp.planning.semijoins.program import Reduction, share
+from dqp.planning.semijoins.program import Reduction, is_looked_up, share
 
 DISTINCT = 0.1
 """Distinct values of a column for each row, where nobody says how many there are."""
@@ -112,7 +112,8 @@ def _conditions(
     if listed:
         return [in_list(name, map(literal, sorted(values.to_pylist())), part)]
     distinct = DISTINCT * probe.rows if distinct is None else distinct
-    if _many(values, type, distinct, probe, context.dialect(remote.source)):
+    seconds = reducible(remote, context.estimator, context, is_looked_up(remote.tree, name))
+    if _many(values, type, distinct, seconds, context.dialect(remote.source)):
         return [in_numbers(name, sorted(values.to_pylist()), min(1.0, count / max(1.0, distinct)))]
     first, last = number(low), number(high)
     for each in (statistics, expected):
@@ -121,13 +122,12 @@ def _conditions(
     return span
 
 
-def _many(values: pa.Array, type: str, distinct: float, probe: Estimate, dialect: str) -> bool:
-    """Whether a list of many whole numbers pays."""
+def _many(values: pa.Array, type: str, distinct: float, seconds: float, dialect: str) -> bool:
+    """Whether a list of many whole numbers pays. ``seconds``: those that the probe's rows take."""
     width = BITS.get(type)
     if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
         return False
     count = len(values)
     if count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
         return False
-    of = costs(dialect)
-    return (1 - count / distinct) * probe.rows * (of.row + of.byte * probe.width) > NUMBER * count
+    return (1 - count / distinct) * seconds > NUMBER * count

@@ -61,7 +61,7 @@ class PostgreSQL(Dialect):
         spill=2.5e-7,
         group=1e-6,
         ordered=2e-7,
-        memory=4e6,
+        memory=8e6,  # work_mem and hash_mem_multiplier by default
         pair=3e-8,
         index=3e-6,
         seek=1.5e-5,  # random_page_cost 4, where a row that is read and joined costs 0.035
