@@ -271,6 +271,15 @@ def test_a_join_makes_no_new_values() -> None:
     assert lines.values(name) == pytest.approx(2, rel=0.02)
 
 
+def test_a_column_of_which_nothing_is_known_has_no_more_values_than_its_table_has_rows() -> None:
+    label = Column("label", "VARCHAR", "varchar", True, None, 0.0, None, None, 20.0)
+    kinds = _table("maria", "kinds", 5.0, Column("id", "INTEGER", "int", False, 5.0, 0.0, 1, 5, 4.0), label)
+    catalog = Catalog.of([ORDERS, kinds], dialects={"pg": "postgresql", "maria": "mariadb"})
+    context = Context(catalog, Estimator(), Names())
+    sql = "select k.label, count(*) from pg.orders o left join maria.kinds k on k.id = o.customer group by k.label"
+    assert context.estimator.rows(optimise(bind(sql, catalog).tree, context)) == 5
+
+
 def test_what_each_side_of_an_or_says_counts_once() -> None:
     """Each side has its own OR already: two of the four combinations of branches are left."""
     apart = "(o.state = 'a' or o.state = 'b') and (c.id <= 50 or c.id > 150)"

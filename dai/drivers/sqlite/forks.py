@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from typing import BinaryIO
 
 _PROGRAM = Path(__file__).with_name("worker.py")
 _PIPE_BYTES, _SET_PIPE_SIZE = 1 << 20, 1031
+_ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
+_NUMBER = 20
+"""Bytes of a process's number."""
 
 
 class Fork:
@@ -28,17 +32,32 @@ class Fork:
 
     def __init__(self, sink: socket.socket, source: BinaryIO) -> None:
         self.sink, self.source = sink, source
+        self.pid: int | None = None
+        self._handle: int | None = None
+        """A descriptor of the process (pidfd), where the system has such."""
 
-    def speaks(self, seconds: float) -> bool:
-        """Whether there is something to read from it, or will be within so many seconds."""
-        return bool(_events(self.source.fileno(), select.POLLIN, seconds) & select.POLLIN)
+    def begun(self, seconds: float) -> bool:
+        """Whether it has begun, or does so within so many seconds."""
+        if self.pid is None and _events(self.sink.fileno(), select.POLLIN, seconds) & select.POLLIN:
+            number, handles, _, _ = socket.recv_fds(self.sink, _NUMBER, 1)
+            if number:
+                self.pid, self._handle = int(number), next(iter(handles), None)
+                for each in handles:
+                    os.set_inheritable(each, False)
+        return self.pid is not None
 
     def ended(self, seconds: float = 0.0) -> bool:
-        return self.source.closed or bool(_events(self.source.fileno(), 0, seconds) & select.POLLHUP)
+        if self.source.closed:
+            return True
+        if self._handle is not None:
+            return bool(_events(self._handle, select.POLLIN, seconds))
+        return bool(_events(self.source.fileno(), 0, seconds) & select.POLLHUP)
 
     def kill(self) -> None:
         """Ends it whatever it does, without waiting for that."""
         with suppress(OSError):
+            if self._handle is not None:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             self.sink.shutdown(socket.SHUT_RDWR)
 
     def close(self, seconds: float) -> None:
@@ -47,25 +66,32 @@ class Fork:
         self.ended(seconds)
         self.sink.close()
         self.source.close()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
 
 
 class Forks:
     """The process that forks; it starts with the first fork, and again where it has ended. Thread-safe."""
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """It is another process's, of which this one is a fork."""
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    def forget(self) -> None:
+        """This process is a fork itself: what forks is another one's."""
+        if self._control is not None:
+            self._control.close()
+        self.__init__()  # type: ignore[misc]
 
     @property
     def ready(self) -> bool:
         """Whether a fork begins at once."""
         with self._lock:
-            return self._control is not None and _events(self._control.fileno(), select.POLLIN, 0.0) == select.POLLIN
+            if self._control is None or self._process is None or self._process.poll() is not None:
+                return False
+            return _events(self._control.fileno(), select.POLLIN, 0.0) == select.POLLIN
 
     def fork(self) -> Fork:
         """Raises OSError where none can be made."""
@@ -92,10 +118,9 @@ class Forks:
                     self._end()
             self._control, theirs = socket.socketpair()
             with theirs:
-                command = [sys.executable, "-I", str(_PROGRAM), str(theirs.fileno())]
-                none = subprocess.DEVNULL
+                command, none = [sys.executable, "-I", str(_PROGRAM)], subprocess.DEVNULL
                 self._process = subprocess.Popen(
-                    command, stdin=none, stdout=none, stderr=none, pass_fds=[theirs.fileno()], cwd="/", env={}
+                    command, stdin=theirs.fileno(), stdout=none, stderr=none, cwd="/", env=_ONE_THREAD
                 )
             socket.send_fds(self._control, [b"f"], files)
 

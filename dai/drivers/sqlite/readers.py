@@ -106,7 +106,7 @@ def _state(name: str, type: pa.DataType, bit: int) -> str:
     if type == pa.float64():
         large = f"{name} NOT BETWEEN -{_LARGE} AND {_LARGE}"
         return f"CASE WHEN {large} AND typeof({name}) = 'integer' THEN {other} ELSE 0 END"
-    text = f"{name} COLLATE BINARY"
+    text = f"+{name} COLLATE BINARY"  # without its affinity, which would make a text of a number that is compared
     return (
         f"CASE WHEN {text} > '' AND {text} < x'' THEN 0 WHEN {name} IS NULL THEN 0 "
         f"WHEN {text} = '' THEN {empty} ELSE {other} END"
@@ -130,16 +130,17 @@ class Reader:
     def __init__(self) -> None:
         self._fork = FORKS.fork()
         self._source = self._fork.source
-        self.pid: int | None = None
         self.left_at: float | None = None
         """Since when nobody reads from it (monotonic); None while somebody does."""
         self.kill, self.ended = self._fork.kill, self._fork.ended
 
+    @property
+    def pid(self) -> int | None:
+        return self._fork.pid
+
     def begun(self, seconds: float = 0.0) -> bool:
         """Whether the process has started, or does so within so many seconds."""
-        if self.pid is None and self._fork.speaks(seconds) and (line := self._source.readline()):
-            self.pid = json.loads(line)["pid"]
-        return self.pid is not None
+        return self._fork.begun(seconds)
 
     def ask(self, uri: str, sql: str, parameters: Sequence[Any], at_once: int, rows: int) -> pa.RecordBatchReader:
         """The answer, to be read to its end; then ``failure``. It reads so many rows ``at_once``; a batch has as many
@@ -197,13 +198,17 @@ class Readers:
         """One that waits for a query, or does so within so many seconds. Where none does now, one more starts."""
         until = time.monotonic() + seconds
         with self._lock:
-            while (free := self._free()) is None and (left := until - time.monotonic()) > 0:
+            free = self._free()
+            if free is None and not self._idle:
+                self.start()
+            while free is None and (left := until - time.monotonic()) > 0:
                 if self._idle and FORKS.ready:
                     self._lock.wait(min(left, _BEGIN_SECONDS))  # it begins
                 elif self._used():
                     self._lock.wait(left)
                 else:
                     break
+                free = self._free()
             return free
 
     def _free(self) -> Reader | None:
@@ -213,8 +218,6 @@ class Readers:
                 self._idle.remove(reader)
                 self._busy.add(reader)
                 return reader
-        if not self._idle:
-            self.start()
         return None
 
     def _used(self) -> bool:

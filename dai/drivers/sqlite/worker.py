@@ -5,9 +5,10 @@ They are processes of their own because ADBC brings its own SQLite: two of them 
 away when a file is closed (sqlite.org/howtocorrupt.html, 2.2.1), and ADBC has no interrupt, whereas a process can be
 killed. Imports nothing of this package, so that it starts fast.
 
-A process first writes a line of JSON with its ``pid``. It reads such a line for each query (``uri``, ``sql``,
-``parameters``, the rows that are read ``at_once``, and the most ``rows`` of a batch). The answer is a line of JSON,
-``{}`` or ``{"error": …}``, then an Arrow stream, then another such line, without which it is not whole.
+A process first sends its number and a descriptor of itself back through the socket. It reads a line of JSON for each
+query (``uri``, ``sql``, ``parameters``, the rows that are read ``at_once``, and the most ``rows`` of a batch). The
+answer is such a line, ``{}`` or ``{"error": …}``, then an Arrow stream, then another such line, without which it is not
+whole.
 """
 
 import contextlib
@@ -54,41 +55,72 @@ def _limit() -> None:
 
 def _with_the_service(source: BinaryIO) -> None:
     """Ends this process once nobody holds the other end of what it reads from, whatever it computes."""
-    poll = select.poll()
-    poll.register(source, 0)  # hanging up, which is always told
-    poll.poll()
-    os._exit(1)
+    try:
+        poll = select.poll()
+        poll.register(source, 0)  # hanging up, which is always told
+        poll.poll()
+    finally:
+        os._exit(1)
 
 
-def _say(sink: BinaryIO, **said: object) -> None:
+def _say(sink: BinaryIO, **said: str) -> None:
     sink.write(json.dumps(said).encode() + b"\n")
     sink.flush()
 
 
 class _Batches:
     """Writes what comes within a moment as one batch of at most so many rows: each batch costs the service as much as a
-    few thousand rows."""
+    few thousand rows. A thread writes what nothing follows for that long."""
 
     def __init__(self, stream: pa.ipc.RecordBatchStreamWriter, rows: int) -> None:
         self._stream, self._rows = stream, rows
         self._held: list[pa.RecordBatch] = []
         self._count = self._size = 0
-        self._written = 0.0
+        self._due = 0.0
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        if self._count + batch.num_rows > self._rows:
-            self.write()
-        self._held.append(batch)
-        self._count, self._size = self._count + batch.num_rows, self._size + batch.nbytes
-        if self._size >= BATCH_BYTES or time.monotonic() - self._written >= BATCH_SECONDS:
-            self.write()
+        with self._changed:
+            if self._count + batch.num_rows > self._rows:
+                self._write()
+            self._held.append(batch)
+            self._count, self._size = self._count + batch.num_rows, self._size + batch.nbytes
+            if self._size >= BATCH_BYTES or time.monotonic() >= self._due:
+                self._write()
+            self._changed.notify()
 
-    def write(self) -> None:
+    def close(self) -> None:
+        """Writes what is left."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+        self._write()
+
+    def _write(self) -> None:
+        if self._failure is not None:
+            raise self._failure
         held, self._held = self._held, []
         self._count = self._size = 0
         if held:
             self._stream.write_batch(held[0] if len(held) == 1 else pa.concat_batches(held))
-            self._written = time.monotonic()
+            self._due = time.monotonic() + BATCH_SECONDS
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                left = self._due - time.monotonic()
+                if self._held and left <= 0:
+                    try:
+                        self._write()
+                    except (pa.ArrowException, OSError, MemoryError) as error:
+                        self._failure = error
+                        return
+                self._changed.wait(max(left, 0.0) if self._held else None)
 
 
 def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
@@ -110,7 +142,7 @@ def _answer(asked: dict[str, Any], sink: BinaryIO) -> None:
             except (pa.ArrowException, OSError, MemoryError) as error:
                 said = {"error": str(error) or repr(error)}
             with contextlib.suppress(MemoryError):
-                batches.write()
+                batches.close()
     _say(sink, **said)
 
 
@@ -118,7 +150,6 @@ def _read(source: BinaryIO, sink: BinaryIO) -> None:
     threading.Thread(target=_with_the_service, args=[source], daemon=True).start()
     with contextlib.suppress(OSError, ValueError):  # where there is no /proc, or less is allowed already
         _limit()
-    _say(sink, pid=os.getpid())
     while select.select([source], [], [], IDLE_SECONDS)[0] and (line := source.readline()):
         try:
             _answer(json.loads(line), sink)
@@ -126,6 +157,17 @@ def _read(source: BinaryIO, sink: BinaryIO) -> None:
             return
         except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, MemoryError) as error:
             _say(sink, error=str(error) or repr(error))
+
+
+def _begin(service: socket.socket, sink: int) -> None:
+    with contextlib.ExitStack() as stack:
+        handles = []
+        with contextlib.suppress(AttributeError, OSError):  # not every system has them
+            handles.append(os.pidfd_open(os.getpid()))
+        socket.send_fds(service, [str(os.getpid()).encode()], handles)
+        for each in handles:
+            os.close(each)
+        _read(stack.enter_context(service.makefile("rb")), stack.enter_context(open(sink, "wb")))
 
 
 def main(control: socket.socket) -> None:
@@ -138,16 +180,16 @@ def main(control: socket.socket) -> None:
         data, files, _, _ = socket.recv_fds(control, 1, 2)
         if not data:
             return
-        if not os.fork():
-            try:
-                control.close()
-                with open(files[0], "rb") as source, open(files[1], "wb") as sink:
-                    _read(source, sink)
-            finally:
-                os._exit(0)
+        with contextlib.suppress(OSError):  # no more processes: the service sees that this one is not there
+            if not os.fork():
+                try:
+                    control.close()
+                    _begin(socket.socket(fileno=files[0]), files[1])
+                finally:
+                    os._exit(0)
         for each in files:
             os.close(each)
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=0))

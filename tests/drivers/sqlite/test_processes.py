@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -117,6 +118,33 @@ def test_cancelling_stops_the_process_at_once(driver: SQLite, asked: list[str]) 
     assert time.monotonic() - began < 10
     assert reader.ended()
     assert table(driver, "SELECT count(*) AS n FROM t")["n"].to_pylist() == [ROWS]
+
+
+def test_cancelling_ends_a_process_that_does_not_run(driver: SQLite, asked: list[str]) -> None:
+    (reader,) = driver._processes._idle
+    cancellation = Cancellation()
+    slow = f"{COUNTED} SELECT a.i FROM n a, n b WHERE a.i < 9000 OR b.i < 0"
+    with driver.query(slow, cancellation=cancellation) as stream:
+        next(stream)
+        assert reader.pid is not None
+        os.kill(reader.pid, signal.SIGSTOP)
+        threading.Timer(0.2, cancellation.cancel).start()
+        with pytest.raises(CancelledError):
+            list(stream)
+    assert asked
+    assert reader.ended()
+
+
+def test_descriptors_with_high_numbers(driver: SQLite, asked: list[str]) -> None:
+    driver._processes._idle.pop().close()
+    forks.FORKS.close()
+    with ExitStack() as held:
+        for _ in range(1_100):
+            held.callback(os.close, os.open("/", os.O_RDONLY))
+        driver._processes.start()
+        assert driver._processes.any(60)
+        assert table(driver, "SELECT i FROM t").num_rows == ROWS
+    assert len(asked) == 1
 
 
 def test_closing_early_stops_the_process(driver: SQLite, asked: list[str]) -> None:
@@ -233,6 +261,6 @@ def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
     assert reader.begun(60)
     process = psutil.Process(reader.pid)
     made.close()
-    assert not process.is_running()
+    until(lambda: not process.is_running())
     made._processes.start()
     assert not made._processes._idle

@@ -8,7 +8,7 @@ import pytest
 
 from dai.drivers.sqlite import readers
 from dai.drivers.sqlite.driver import SQLite
-from dai.errors import DataError, StatementError
+from dai.errors import CancelledError, DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from tests.drivers.sqlite.conftest import ROWS, without
 from tests.drivers.statements import table, update
@@ -146,6 +146,42 @@ def test_a_value_among_many_texts_that_is_none(texts: SQLite, asked: list[str], 
     update(texts, f"UPDATE texts SET c0 = '', c34 = NULL, c35 = {value}, c36 = '' WHERE rowid >= {ROWS - 1}")
     with pytest.raises(DataError, match=f"Column 'c35', row {ROWS - 1:,}: a value is not a string"):
         table(texts, "SELECT * FROM texts")
+    assert asked
+
+
+BY_TURNS = (
+    "SELECT (SELECT {} FROM t u WHERE u.id = t.id AND t.id > {} UNION ALL SELECT {} FROM t u WHERE u.id = t.id LIMIT 1)"
+    " AS q FROM t"
+)
+"""A subquery, which has the affinity of its last SELECT."""
+
+
+@pytest.mark.parametrize("number", ["i", "r"])
+def test_a_number_that_sqlite_would_compare_as_a_text(driver: SQLite, asked: list[str], number: str) -> None:
+    with pytest.raises(DataError, match=r"Column 'q', row 8,99.: a value is not a string"):
+        table(driver, BY_TURNS.format(number, 8990, "s"))
+    assert asked
+
+
+def test_a_text_that_sqlite_would_compare_as_a_number(
+    driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update(driver, "UPDATE t SET s = '12'")
+    sql = BY_TURNS.format("s", 0, "i")
+    assert table(driver, sql).equals(without(driver, sql, monkeypatch))
+    assert asked
+
+
+def test_rows_do_not_wait_for_others_that_do_not_come(driver: SQLite, asked: list[str]) -> None:
+    cancellation = Cancellation()
+    slow = "SELECT id, s FROM t UNION ALL SELECT a.id, a.s FROM t a, t b WHERE a.id + b.id < 0"  # 400 million pairs
+    read = 0
+    with driver.query(slow, cancellation=cancellation) as stream:
+        while read < ROWS - 2 * readers._TEXT_ROWS:  # what is not a whole portion of ADBC is not there yet
+            read += next(stream).num_rows
+        cancellation.cancel()
+        with pytest.raises(CancelledError):
+            list(stream)
     assert asked
 
 
