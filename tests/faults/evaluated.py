@@ -125,10 +125,9 @@ def world(directory: Path, sides: Mapping[str, Side], keys: str = "") -> Iterato
 
 
 def spilled(evaluator: ServiceProcess) -> int:
-    """Bytes in its temporary files, which have no names."""
-    assert evaluator.process is not None
+    """Bytes in the temporary files of its processes, which have no names."""
     total = 0
-    for each in Path(f"/proc/{evaluator.process.pid}/fd").iterdir():
+    for each in (file for process in evaluator.processes() for file in Path("/proc").glob(f"{process.pid}/fd/*")):
         with suppress(OSError):
             if str(each.readlink()).startswith(str(evaluator.directory / "spill")):
                 total += each.stat().st_size
