@@ -148,7 +148,7 @@ def test_the_process_that_answers_is_started_again(known: Known, served: object)
     alice = known("alice")
     publish(alice, service("urn:s:a"))
     assert json.dumps(asked(alice, NAMES)) == '[{"n": "a"}]'
-    process = served.service.registry_queries._process  # type: ignore[attr-defined]
+    process = served.service.registry_queries._server.process  # type: ignore[attr-defined]
     process.kill()
     process.wait()
     assert json.dumps(asked(alice, NAMES)) == '[{"n": "a"}]'

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from dai.drivers.connections.rows import field, record_batch
 from dai.drivers.sql.lexer import keyword
-from dai.drivers.sqlite.forks import FORKS
+from dai.drivers.sqlite.forks import FORKS, fork
 from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, converted, is_exact, other_type
 from dai.errors import LimitError
@@ -128,7 +128,7 @@ class Reader:
     """One process. ``kill`` stops it, whatever it does."""
 
     def __init__(self) -> None:
-        self._fork = FORKS.fork()
+        self._fork = fork()
         self._source = self._fork.source
         self.left_at: float | None = None
         """Since when nobody reads from it (monotonic); None while somebody does."""

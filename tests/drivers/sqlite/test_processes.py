@@ -15,6 +15,7 @@ from dai.drivers import DriverOptions
 from dai.drivers.sqlite import forks, handover, readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import CancelledError, LimitError
+from dai.streams import program
 from dai.streams.cancellation import Cancellation
 from tests.drivers.sqlite.conftest import COUNTED, ROWS
 from tests.drivers.statements import table, update
@@ -87,8 +88,8 @@ def test_a_process_begins_at_once_where_there_is_none(driver: SQLite, asked: lis
 
 
 def test_what_forks_is_replaced_where_it_has_ended(driver: SQLite, asked: list[str]) -> None:
-    assert forks.FORKS._process is not None
-    forks.FORKS._process.kill()
+    assert forks.FORKS.process is not None
+    forks.FORKS.process.kill()
     until(lambda: not forks.FORKS.ready)
     driver._processes._idle.pop().close()
     driver._processes.start()
@@ -165,7 +166,7 @@ def test_a_process_that_ended_is_replaced_by_the_connection(driver: SQLite, aske
 
 def test_a_large_result_starts_a_process(driver: SQLite, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     driver._processes._idle.pop().close()
-    monkeypatch.setattr(forks.Forks, "ready", False)  # as in a process that has not read much yet
+    monkeypatch.setattr(program.ForkServer, "ready", False)  # as in a process that has not read much yet
     monkeypatch.setattr(handover, "START_ROWS", 10_000)
     table(driver, "SELECT id FROM t LIMIT 9999")
     assert not driver._processes._idle
@@ -196,7 +197,9 @@ def test_processes_start_for_a_large_file_once_a_query_is_planned(
 def test_a_process_does_without_the_libraries_for_people() -> None:
     """They take more than half of its start, and ADBC imports them where they are installed."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'pandas', 'polars'} & sys.modules.keys()))"
-    ran = subprocess.run([sys.executable, "-c", code, forks._PROGRAM], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *forks.FORKS._arguments], capture_output=True, text=True, check=True
+    )
     assert ran.stdout == "[]\n"
 
 

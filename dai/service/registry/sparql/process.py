@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from dai.errors import DatabaseUnavailableError, LimitError, NotAcceptableError,
 from dai.security.identity import Caller
 from dai.service.registry.rdf.triples import oxigraph
 from dai.service.registry.sparql.worker import END, MOST_QUERY
+from dai.streams.program import ForkServer
 
 SOLUTIONS = (
     "application/sparql-results+json",
@@ -48,9 +46,7 @@ class Queries:
 
     def __init__(self, settings: RegistryConfig) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._server = ForkServer("-m", "dai.service.registry.sparql.worker", first=f"{settings.store}\n".encode())
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sparql")
         self._turns: dict[str, tuple[asyncio.Semaphore, int]] = {}
         """Of each caller who asks, with how many use it. For the event loop alone."""
@@ -89,7 +85,11 @@ class Queries:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                self._hand_over(theirs)
+                oxigraph()
+                try:
+                    self._server.hand_over(theirs.fileno())
+                except OSError:
+                    raise DatabaseUnavailableError("The process that answers queries does not start.") from None
             ours.settimeout(settings.query_seconds + GRACE_SECONDS)
             try:
                 ours.sendall(json.dumps(asked).encode() + b"\n")
@@ -122,49 +122,8 @@ class Queries:
             )
         return Answer(said["type"], body.removesuffix(END))
 
-    def _hand_over(self, theirs: socket.socket) -> None:
-        with self._lock:
-            for attempt in (0, 1):
-                if self._control is None or self._process is None or self._process.poll() is not None:
-                    self._start()
-                assert self._control is not None
-                try:
-                    socket.send_fds(self._control, [b"q"], [theirs.fileno()])
-                    return
-                except OSError:
-                    self._end()
-                    if attempt:
-                        raise DatabaseUnavailableError("The process that answers queries does not start.") from None
-
-    def _start(self) -> None:
-        oxigraph()
-        self._end()
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "dai.service.registry.sparql.worker", str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env={},
-            )
-        assert self._process.stdin is not None
-        with self._process.stdin as location:
-            location.write(f"{self._settings.store}\n".encode())
-
-    def _end(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._control = self._process = None
-
     def close(self) -> None:
-        with self._lock:
-            self._end()
+        self._server.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -160,11 +159,19 @@ def fork(triples: Triples, data: bytes, to: socket.socket) -> None:
         os._exit(status)
 
 
+def _line(control: socket.socket) -> str:
+    """One byte after the other, because what follows has descriptors."""
+    line = bytearray()
+    while not line.endswith(b"\n") and (byte := control.recv(1)):
+        line += byte
+    return line.decode().strip()
+
+
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=int(sys.argv[1]))
-    database = Database(sys.stdin.readline().strip())
+    control = socket.socket(fileno=0)
+    database = Database(_line(control))
     number = database.last()
     mirror = Mirror(database.entries(), number)
     triples = Triples(mirror)
