@@ -1,6 +1,5 @@
 """Dynamic semi-joins: what a small build holds becomes a filter of the probe's statement."""
 
-import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -22,7 +21,6 @@ from dqp.algebra.operators import (
     Aggregate,
     Filter,
     Join,
-    Names,
     Operator,
     Project,
     Remote,
@@ -36,74 +34,16 @@ from dqp.algebra.table import Column, Table
 from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
-from dqp.execution.execution import Execution
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.estimates import ColumnStatistics, exact
 from dqp.planning.semijoins import adaptive
 from dqp.planning.semijoins.adaptive import adapt
 from dqp.planning.semijoins.program import Reduction, program, share
 from dqp.planning.semijoins.reduction import reduced
 from dqp.runtimes import local as local_runtime
-from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
-from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution
-
-SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64())])
-
-
-def table(alias: str, rows: float, high: int = 1_000_000) -> Table:
-    """Keys from 1 to ``high``, each as often as the other."""
-    columns = (
-        Column("k", "INTEGER", "int4", True, min(rows, high), 0.0, 1, high, 4.0),
-        Column("v", "BIGINT", "int8", True, None, 0.0, None, None, 8.0),
-    )
-    return Table(alias, "t", columns, rows=rows, bytes=rows * 12)
-
-
-def leaf(alias: str, rows: float, high: int = 1_000_000) -> Remote:
-    return Remote(alias, Scan(table(alias, rows, high), ((f"{alias}_k", "k"), (f"{alias}_v", "v"))))
-
-
-def keys(*given: int | None) -> Answer:
-    data = pa.record_batch([pa.array(given, pa.int32()), pa.array([1] * len(given), pa.int64())], schema=SCHEMA)
-    return lambda sql, cancellation: Stream.of(data)
-
-
-def probing(sql: str, cancellation: Cancellation) -> Stream:
-    """The rows that a probe's statement asks for."""
-    low, high = re.search(r">= (-?\d+)", sql), re.search(r"<= (-?\d+)", sql)
-    if low and high:
-        actual = list(range(int(low[1]), int(high[1]) + 1))
-    elif (listed := re.search(r"IN \(([^)]*)\)", sql)) or (listed := re.search(r"= ANY\('{([^}]*)}'::integer", sql)):
-        actual = [int(each) for each in listed[1].split(",")]
-    elif one := re.search(r'"k" = (\d+)', sql):
-        actual = [int(one[1])]
-    else:
-        actual = [] if "LIMIT 0" in sql else list(range(1, 50))
-    values = [each * 2 for each in actual]
-    return Stream.of(pa.record_batch([pa.array(actual, pa.int32()), pa.array(values, pa.int64())], schema=SCHEMA))
-
-
-def context(catalog: Catalog) -> Context:
-    return Context(catalog, Estimator(), Names())
-
-
-def joined(left: Operator, right: Operator, kind: str = "inner") -> Join:
-    condition = exp.EQ(this=column(left.columns[0]), expression=column(right.columns[0]))
-    return Join(left, right, kind, condition)  # type: ignore[arg-type]
-
-
-def run(
-    catalog: Catalog, tree: Operator, running: Execution | None = None, *, adapting: bool = True
-) -> list[tuple[object, ...]]:
-    local = Local(catalog)
-    types = ["INTEGER", "BIGINT"] * (len(tree.columns) // 2)
-    names = [f"n{at}" for at in range(len(types))]
-    with running or execution() as running:
-        table = local.run(tree, names, types, context(catalog) if adapting else None, running).table()
-    local.close()
-    return sorted(zip(*table.to_pydict().values(), strict=True), key=repr)
+from tests.dqp.doubles import Double, batch, catalog_of, execution
+from tests.dqp.semijoins import SCHEMA, context, joined, keys, leaf, probing, run, table
 
 
 @pytest.mark.parametrize(("build", "prepared"), [(1_000_000, 1), (4, 2)])
@@ -508,60 +448,3 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
     fetched = {each.where: each.rows for each in running.measurements()}
     assert fetched == {"maria": 50, "pg": 50, "here": 50}
     catalog.close()
-
-
-def _least(number: int) -> Aggregate:
-    """The least value of each key of the large table, one more use of it."""
-    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
-    least = exp.Min(this=column(f"v{number}"))
-    return Aggregate(large, ((f"g{number}", column(f"k{number}")),), ((f"m{number}", least),))
-
-
-@pytest.mark.parametrize(("few", "said"), [((3, 700_000), "IN (3, 5, 700000)"), ((4, 5), ">= 4"), ((), '"k" = 5')])
-def test_what_is_computed_once_is_reduced_by_the_keys_of_all_uses(few: tuple[int, ...], said: str) -> None:
-    one, other, large = Double("s", keys(*few)), Double("o", keys(5)), Double("l", probing)
-    uses = (joined(_least(1), leaf("s", 100)), joined(_least(2), leaf("o", 100)))
-    condition = exp.LTE(this=column("g1"), expression=column("g2"))
-    rows = run(catalog_of(one, other, large), Join(*uses, "left", condition))
-    assert len(large.asked) == 1
-    assert said in large.asked[0]
-    assert rows == sorted(
-        [(each, 2 * each, each, 1, *((5, 10, 5, 1) if each <= 5 else (None,) * 4)) for each in few], key=repr
-    )
-
-
-def test_what_is_computed_once_is_not_reduced_for_one_use_alone() -> None:
-    one, large = Double("s", keys(7, 8)), Double("l", probing)
-    condition = exp.EQ(this=column("g1"), expression=column("g2"))
-    rows = run(catalog_of(one, large), Join(_least(2), joined(_least(1), leaf("s", 100)), "left", condition))
-    assert len(large.asked) == 1
-    assert "WHERE" not in large.asked[0]
-    assert len(rows) == 49
-
-
-def _counted(number: int) -> Aggregate:
-    """Both columns of the large table, one more use of it."""
-    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
-    count = exp.Count(this=exp.Star(), big_int=True)
-    return Aggregate(
-        large, ((f"g{number}", column(f"k{number}")), (f"h{number}", column(f"v{number}"))), ((f"c{number}", count),)
-    )
-
-
-@pytest.mark.parametrize("second", ["o_k", "o_v"])
-def test_what_is_computed_once_is_reduced_where_two_columns_are_equal_to_one(second: str) -> None:
-    """Where each use has columns of its own for the keys of both, there is no reduction."""
-    one, other, large = Double("s", keys(4, 6)), Double("o", keys(4, 6)), Double("l", probing)
-
-    def use(number: int, of: str, columns: tuple[str, str]) -> Operator:
-        equal = [
-            exp.EQ(this=column(f"{each}{number}"), expression=column(name))
-            for each, name in zip("gh", columns, strict=True)
-        ]
-        return Join(_counted(number), leaf(of, 100), "inner", exp.and_(*equal))
-
-    uses = use(1, "s", ("s_k", "s_k")), use(2, "o", ("o_k", second))
-    condition = exp.LTE(this=column("g1"), expression=column("g2"))
-    assert run(catalog_of(one, other, large), Join(*uses, "left", condition)) == []
-    assert len(large.asked) == 1
-    assert ("WHERE" in large.asked[0]) is (second == "o_k")

@@ -1,125 +1,25 @@
 """Logical tables: three services, two with copies of one table, each behind a gate that can be shut and closed."""
 
-import re
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from dai.api.server.serve import Background, background
-from dai.client.testing import Scripted, ScriptedServer
-from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, StatementError, UnreachableError
+from dai.errors import DaiError, DatabaseUnavailableError, StatementError
 from dai.replicas.client import Locations, ReplicaClient, TableTarget, schema_digest
-from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote
 from dqp.algebra.trees import walk
-from dqp.catalog.replicas.copies import CopySources
-from dqp.catalog.sources.configured import Credentials
 from dqp.catalog.statistics.learned import Learned
 from dqp.coordinator import Coordinator
-from dqp.settings import load, parse
-from tests.api.conftest import configured
-from tests.dqp.in_process import in_process
-from tests.faults.gates import Gate, _end
-from tests.processes import until
+from dqp.settings import load
+from tests.dqp.replica_copies import COUNT, RIGHT, ROWS, Here, alias_of, ask, here, read_at, world
+
+__all__ = ["here", "world"]
 
 pytestmark = pytest.mark.server
-ROWS = 20_000
-SLOW = 1e6
-"""A cost that no measured one comes near."""
-COUNT = "select count(*) as n, sum(id) as s from replicas.people"
-RIGHT = {"n": ROWS, "s": ROWS * (ROWS + 1) // 2}
-JOINED = "select count(*) as n, sum(v.n) as s from replicas.people p join c.visits v on v.person = p.id"
-EACH = "select p.id, p.name, v.n from replicas.people p join c.visits v on v.person % 7 = p.id % 7 where v.person < 8"
 Make = Callable[..., Coordinator]
-
-
-@dataclass(frozen=True)
-class World:
-    """``files``: the databases by name; ``services``: the service of each, and ``replicas``."""
-
-    files: Mapping[str, Path]
-    services: Mapping[str, Background]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("copies")
-    with ExitStack() as stack:
-        files, services = {}, {}
-        for name in ("a", "b", "c"):
-            files[name] = directory / f"{name}.db"
-            with closing(sqlite3.connect(files[name])) as connection:
-                if name == "c":
-                    connection.execute("create table visits (person integer, n integer)")
-                    connection.executemany("insert into visits values (?, 2)", ((each,) for each in range(1, 101)))
-                else:
-                    collation = "" if name == "a" else "collate nocase"
-                    connection.execute(f"create table people (id integer primary key, name text {collation})")
-                    rows = ((each, f"{'Pp'[each % 2]}erson") for each in range(1, ROWS + 1))
-                    connection.executemany("insert into people values (?, ?)", rows)
-                    connection.execute("create table few (id integer primary key)")
-                connection.commit()
-            place = directory / name
-            place.mkdir()
-            config = configured(place, {name: {"url": f"sqlite:///{files[name]}"}})
-            services[name] = stack.enter_context(background(config))
-        place = directory / "replicas"
-        place.mkdir()
-        config = configured(place, {}, replicas={"catalog": f"sqlite:///{place / 'replicas.db'}"})
-        services["replicas"] = stack.enter_context(background(config))
-        yield World(files, services)
-
-
-def port_of(service: Background) -> int:
-    return int(service.url.rpartition(":")[2])
-
-
-@dataclass(frozen=True)
-class Here:
-    """The world of one test: ``gates`` before the copies, what the replica service knows, and federations."""
-
-    world: World
-    gates: Mapping[str, Gate]
-    catalog: ReplicaClient
-    made: ExitStack
-
-    def target(self, name: str, table: str = "people") -> TableTarget:
-        return TableTarget(f"http://127.0.0.1:{self.gates[name].port}/resources/{name}", table)
-
-    def register(self, name: str, table: str = "people", logical: str = "people", **attributes: Any) -> TableTarget:
-        target = self.target(name, table)
-        assert self.catalog.register({(logical, target): attributes}) == []
-        return target
-
-    def federation(self, **replicas: Any) -> Coordinator:
-        services = self.world.services
-        settings = load(
-            {
-                "sources": {"c": f"{services['c'].url}/resources/c"},
-                "replicas": {"url": services["replicas"].url, **replicas},
-                "second_chance": 0,
-            }
-        )
-        coordinator = Coordinator(settings)
-        self.made.callback(coordinator.close)
-        return coordinator
-
-
-@pytest.fixture
-def here(world: World) -> Iterator[Here]:
-    with ExitStack() as stack:
-        gates = {name: stack.enter_context(Gate(port_of(world.services[name]))) for name in ("a", "b", "c")}
-        catalog = ReplicaClient(world.services["replicas"].url)
-        stack.callback(catalog.close)
-        catalog.ask("DELETE", "/mappings")
-        yield Here(world, gates, catalog, stack)
 
 
 @pytest.fixture
@@ -134,28 +34,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(ReplicaClient, "find", counted)
     return requests
-
-
-def ask(coordinator: Coordinator, sql: str) -> list[dict[str, Any]]:
-    with coordinator.query(sql, cancellation=Cancellation()) as stream:
-        return stream.table().to_pylist()  # type: ignore[no-any-return]
-
-
-def read_at(coordinator: Coordinator, name: str = "people") -> str:
-    """What EXPLAIN says of a logical table."""
-    (said,) = [
-        each
-        for each in coordinator.explain(f"select count(*) from replicas.{name}").remarks
-        if each.startswith("replicas.")
-    ]
-    return said
-
-
-def alias_of(coordinator: Coordinator, target: TableTarget) -> str:
-    """The source of a copy that is read."""
-    found = re.search(re.escape(str(target)) + r" \((replicas@\d+)\)", read_at(coordinator))
-    assert found is not None
-    return found[1]
 
 
 # --- which copy ---
@@ -401,150 +279,3 @@ def test_a_copy_at_a_source_is_joined_there(here: Here) -> None:
 def test_an_upload_cannot_hide_the_copies(here: Here) -> None:
     with pytest.raises(DaiError, match="There is already a source 'Replicas'"):
         here.federation().catalog.check_name("Replicas")
-
-
-# --- services come and go ---
-
-
-@pytest.mark.parametrize("distributed", [False, True], ids=["here", "evaluators"])
-def test_one_is_killed_in_mid_query(here: Here, distributed: bool) -> None:
-    victim, other = here.register("a", cost=0.001), here.register("b", cost=SLOW)
-    lab = here.federation()
-    if distributed:
-        lab.use(lab.catalog, here.made.enter_context(in_process(lab.catalog)))
-    expected = ask(lab, f"{EACH} order by all")
-    reached = here.gates["a"].shut("people", after=100_000)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask, lab, f"{EACH} order by all")
-        assert reached.wait(60)
-        here.gates["a"].__exit__()
-        assert answer.result(60) == expected
-    assert ask(lab, COUNT) == [RIGHT]
-    assert str(victim) in read_at(lab)
-    assert str(other) in read_at(lab)
-
-
-def test_one_is_killed_in_mid_session(here: Here) -> None:
-    victim, other = here.register("a", cost=0.001), here.register("b", cost=SLOW)
-    lab = here.federation()
-    assert ask(lab, JOINED) == [{"n": 100, "s": 200}]
-    dead, alive = alias_of(lab, victim), alias_of(lab, other)
-    assert f"read at {victim} ({dead}); else at {other} ({alive})" in read_at(lab)
-    here.gates["a"].__exit__()
-    assert ask(lab, JOINED) == [{"n": 100, "s": 200}]
-    assert alive in lab.explain(COUNT, analyze=True).text.partition("replicas.people:")[0]
-    lab.catalog._reflection.renew(dead)  # what the catalog does in the background
-    assert f"read at {other} ({alive}); else at {victim}" in read_at(lab)
-    assert ask(lab, COUNT) == [RIGHT]
-
-
-def test_one_joins_and_one_leaves(here: Here) -> None:
-    first = here.register("a")
-    lab = here.federation(lifetime=1e-6)
-    assert ask(lab, COUNT) == [RIGHT]
-    joined = here.register("b", cost=0.001)
-    assert f"read at {joined}" in read_at(lab)
-    assert ask(lab, COUNT) == [RIGHT]
-    here.catalog.withdraw([("people", joined)])
-    assert ask(lab, COUNT) == [RIGHT]
-    assert read_at(lab).startswith(f"replicas.people: read at {first} ({alias_of(lab, first)})")
-    assert str(joined) not in read_at(lab)
-    here.catalog.withdraw([("people", first)])
-    with pytest.raises(StatementError, match=r"There is no table replicas\.people"):
-        ask(lab, COUNT)
-
-
-def test_one_that_joins_is_read_by_a_query_that_was_asked_before(here: Here) -> None:
-    """Its plan is used again, and asks for no table."""
-    first = here.register("a", cost=SLOW)
-    lab = here.federation(lifetime=1e-6)
-    for _ in range(2):
-        assert f"read at {first}" in read_at(lab)
-    joined = here.register("b", cost=0.001)
-    until(lambda: f"read at {joined}" in read_at(lab))
-
-
-def test_a_table_that_was_dropped_is_read_at_the_next(here: Here) -> None:
-    files = here.world.files
-    for name in ("a", "b"):
-        change(files[name], "drop table if exists people_2", "create table people_2 as select * from people")
-    victim, other = here.register("a", "people_2", cost=0.001), here.register("b", "people_2", cost=SLOW)
-    lab = here.federation()
-    assert ask(lab, COUNT) == [RIGHT]
-    assert f"read at {victim}" in read_at(lab)
-    change(files["a"], "drop table people_2")
-    assert ask(lab, COUNT) == [RIGHT]
-    assert f"read at {other}" in read_at(lab)
-    assert "its resource has no such table" in read_at(lab)
-
-
-def change(file: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(file, timeout=60)) as connection:
-        for each in statements:
-            connection.execute(each)
-        connection.commit()
-
-
-def test_a_resource_that_is_gone_is_read_at_the_next(here: Here) -> None:
-    victim, other = here.register("a", cost=0.001), here.register("b", cost=SLOW)
-    lab = here.federation()
-    assert ask(lab, COUNT) == [RIGHT]
-    gate = here.gates["a"]
-    gate._target = port_of(here.world.services["c"])  # another service answers there, which has no such resource
-    for each in list(gate._sockets):
-        _end(each)
-    assert ask(lab, COUNT) == [RIGHT]
-    assert f"read at {other}" in read_at(lab)
-    assert f"not at {victim}: " in read_at(lab)
-
-
-def test_the_schema_stays_when_the_reference_is_away(here: Here) -> None:
-    """Where nobody has said the schema of the name, another one does not take its place."""
-    first = here.register("a")
-    here.register("b", "few", copied=time.time())
-    lab = here.federation()
-    assert ask(lab, COUNT) == [RIGHT]
-    alias = alias_of(lab, first)
-    here.gates["a"].__exit__()
-    lab.catalog._reflection.renew(alias)
-    with pytest.raises(UnreachableError):
-        ask(lab, COUNT)
-
-
-def test_texts_are_compared_as_here_at_each_copy(here: Here) -> None:
-    """The column of one copy takes 'P' for 'p'."""
-    here.register("a", cost=0.001)
-    here.register("b")
-    lab = here.federation()
-    sql = "select count(*) as n from replicas.people where name = 'person'"
-    assert ask(lab, sql) == [{"n": ROWS // 2}]
-    here.gates["a"].__exit__()
-    assert ask(lab, sql) == [{"n": ROWS // 2}]
-
-
-def test_a_replica_service_that_is_away(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.register("a")
-    lab = here.federation(lifetime=1e-6)
-    assert ask(lab, COUNT) == [RIGHT]
-
-    def away(self: ReplicaClient, names: Any) -> Locations:
-        raise NotFoundError("Nothing is here.")
-
-    monkeypatch.setattr(ReplicaClient, "find", away)
-    assert ask(lab, COUNT) == [RIGHT]
-    assert "replicas" in lab.catalog.problems
-    with pytest.raises(DatabaseUnavailableError, match="The source 'replicas' is not available"):
-        ask(here.federation(), COUNT)
-
-
-@pytest.mark.parametrize(("listed", "sent"), [(False, None), (True, "Bearer planted")])
-def test_the_token_goes_to_services_that_are_listed(listed: bool, sent: str | None) -> None:
-    """Whoever writes to the replica service may name any port of this machine, and listen there."""
-    with ScriptedServer(Scripted(status=401)) as other:
-        said: dict[str, Any] = {"url": "http://127.0.0.1:9", "token": "planted"}
-        settings = parse({"sources": {}, "replicas": said | ({"services": [other.url]} if listed else {})})
-        source = CopySources(settings, (), Credentials(settings), lambda _: None).at(f"{other.url}/resources/x")
-        assert source is not None
-        with suppress(DaiError):
-            source.tables()
-        assert {each.headers.get("authorization") for each in other.requests} == {sent}

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
@@ -20,9 +19,7 @@ from dai.drivers.connections.socket_reader import SocketReader
 from dai.errors import (
     BusyError,
     CancelledError,
-    DataError,
     NotAQueryError,
-    NotFoundError,
     ParameterError,
     RequestError,
     StatementError,
@@ -31,11 +28,13 @@ from dai.formats import FORMATS, format_named
 from dai.streams.cancellation import Cancellation
 from dai.streams.recorded import RecordedSpan
 from dai.streams.stream import TYPE_NAME, Stream
-from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type, loaded
+from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type
+from tests.drivers.every import database, driver, load, url_of
 from tests.drivers.statements import table, update
 from tests.processes import until
 
-DATABASES = tuple(CASES)
+__all__ = ["database", "driver"]
+
 ENDLESS = {
     "postgresql": "SELECT count(*) FROM generate_series(1, 10000000000) g",
     "mariadb": "SELECT BENCHMARK(1000000000000, MD5('x'))",
@@ -56,36 +55,6 @@ MANY = {
     "SELECT i AS n, 'row ' || i AS t FROM r",
     "duckdb": "SELECT i AS n, 'row ' || i AS t FROM range(1, {} + 1) r(i)",
 }
-
-
-def url_of(database: str, request: pytest.FixtureRequest) -> str:
-    name = {"postgresql": "postgres_url"}.get(database, f"{database}_url")
-    return str(request.getfixturevalue(name))
-
-
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def driver(database: str, request: pytest.FixtureRequest) -> Iterator[Driver]:
-    """With two connections. Afterwards none is in use."""
-    made = driver_for(url_of(database, request), DriverOptions(pool_size=2, pool_wait=0.2, batch_bytes=1 << 18))
-    made.update("CREATE TABLE made (n integer)", cancellation=Cancellation())
-    yield made
-    state = made.pool_state()
-    made.close()
-    assert state["open"] == state["idle"]
-
-
-def load(driver: Driver, name: str, data: pa.Table, *, create: bool = False, transactional: bool = True) -> int:
-    stream = Stream.of(data)
-    return driver.load(name, stream, cancellation=Cancellation(), create=create, transactional=transactional)
-
-
-def converted(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    return column.cast(pa.int64()).cast(type) if pa.types.is_duration(type) else column.cast(type)
 
 
 @pytest.mark.parametrize(
@@ -442,91 +411,6 @@ def test_the_pool_has_a_limit(database: str, driver: Driver) -> None:
     for stream in held:
         stream.close()
     assert table(driver, "SELECT 1 AS one").num_rows == 1
-
-
-def test_a_load_comes_back(database: str, driver: Driver) -> None:
-    cases = loaded(database)
-    key = pa.array([1, 2, 3], pa.int64())
-    sent = pa.table(
-        [key, *(pa.array([*values, None], type) for _, type, _, values in cases)],
-        names=["k", *(name for name, *_ in cases)],
-    )
-    assert load(driver, "copied", sent, create=True) == 3
-    actual = table(driver, "SELECT * FROM copied ORDER BY k")
-    assert {name: actual.schema.field(name).type for name, *_ in cases} == {name: type for name, _, type, _ in cases}
-    for name, _, type, _ in cases:
-        assert actual.column(name).to_pylist() == converted(sent.column(name), type).to_pylist(), name
-    again = sent.select(list(reversed(sent.schema.names)))
-    assert load(driver, "copied", again) == 3
-    assert table(driver, "SELECT k FROM copied").num_rows == 6
-
-
-def test_a_load_of_many_rows(driver: Driver) -> None:
-    n = 40_000
-    data = pa.table({"n": pa.array(range(n), pa.int64()), "t": pa.array([f"row {at}" for at in range(n)])})
-    assert load(driver, "many", data, create=True) == n
-    actual = table(driver, "SELECT count(*) AS c, sum(n) AS s, min(t) AS t FROM many").to_pylist()[0]
-    assert (int(actual["c"]), int(actual["s"]), actual["t"]) == (n, n * (n - 1) // 2, "row 0")
-
-
-def test_a_load_is_all_or_nothing(driver: Driver) -> None:
-    update(driver, "CREATE TABLE strict (n integer NOT NULL PRIMARY KEY)")
-    data = pa.table({"n": pa.array([*range(30_000), 5], pa.int32())})
-    with pytest.raises(StatementError):
-        load(driver, "strict", data)
-    assert table(driver, "SELECT n FROM strict").num_rows == 0
-    with pytest.raises(StatementError) as caught:
-        load(driver, "strict", data, transactional=False)
-    stayed = table(driver, "SELECT n FROM strict").num_rows
-    assert str(stayed) in str(caught.value)
-
-
-def test_a_load_names_what_does_not_fit(driver: Driver) -> None:
-    with pytest.raises(DataError) as caught:
-        load(driver, "made", pa.table({"nn": [1]}))
-    assert "'n'" in str(caught.value)
-    with pytest.raises(NotFoundError) as missing:
-        load(driver, "maid", pa.table({"n": [1]}))
-    assert "maid" in str(missing.value)
-    assert missing.value.hint == "Did you mean 'made'?"
-    assert table(driver, "SELECT n FROM made").num_rows == 0
-
-
-def test_names_are_quoted(driver: Driver) -> None:
-    names = ["select", 'a "b" `c` [d]', "Ünicode", "UPPER"]
-    data = pa.table([[1]] * len(names), names=names)
-    assert load(driver, "order", data, create=True) == 1
-    (actual,) = driver.tables("order")
-    assert [column.name for column in actual.columns] == names
-
-
-def test_tables_with_their_keys(driver: Driver) -> None:
-    update(driver, "CREATE TABLE orf (name varchar(55) NOT NULL, part integer NOT NULL, PRIMARY KEY (name, part))")
-    update(
-        driver,
-        "CREATE TABLE goterm (id integer PRIMARY KEY, orf_name varchar(55), part integer, "
-        "score decimal(10,2) NOT NULL, FOREIGN KEY (orf_name, part) REFERENCES orf (name, part))",
-    )
-    update(driver, "CREATE UNIQUE INDEX by_score ON goterm (score, id)")
-    update(driver, "CREATE VIEW scores AS SELECT score FROM goterm")
-    actual = {each.name: each for each in driver.tables()}
-    assert set(actual) == {"made", "orf", "goterm", "scores"}
-    assert actual["orf"].primary_key == ("name", "part")
-    assert actual["goterm"].primary_key == ("id",)
-    (key,) = actual["goterm"].foreign_keys
-    assert (key.columns, key.table, key.referred_columns) == (("orf_name", "part"), "orf", ("name", "part"))
-    (index,) = (each for each in actual["goterm"].indexes if each.name == "by_score")
-    assert (index.columns, index.unique) == (("score", "id"), True)
-    score = actual["goterm"].columns[3]
-    assert (score.name, score.arrow, score.nullable, score.precision, score.scale) == (
-        "score", "decimal128(10, 2)", False, 10, 2,
-    )  # fmt: skip
-    assert actual["scores"].kind == "view"
-    assert [each.name for each in driver.tables("go%")] == ["goterm"]
-    with pytest.raises(NotFoundError) as caught:
-        driver.statistics("gotern")
-    assert "goterm" in str(caught.value)
-    assert driver.statistics("goterm").rows in (None, -1, 0)
 
 
 def test_check_and_product(database: str, driver: Driver) -> None:

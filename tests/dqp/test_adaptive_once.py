@@ -1,0 +1,72 @@
+"""What is computed once for several uses is reduced by the keys of all of them, or not at all."""
+
+import pytest
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Join,
+    Operator,
+    Remote,
+    Scan,
+    column,
+)
+from tests.dqp.doubles import Double, catalog_of
+from tests.dqp.semijoins import joined, keys, leaf, probing, run, table
+
+
+def _least(number: int) -> Aggregate:
+    """The least value of each key of the large table, one more use of it."""
+    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
+    least = exp.Min(this=column(f"v{number}"))
+    return Aggregate(large, ((f"g{number}", column(f"k{number}")),), ((f"m{number}", least),))
+
+
+@pytest.mark.parametrize(("few", "said"), [((3, 700_000), "IN (3, 5, 700000)"), ((4, 5), ">= 4"), ((), '"k" = 5')])
+def test_what_is_computed_once_is_reduced_by_the_keys_of_all_uses(few: tuple[int, ...], said: str) -> None:
+    one, other, large = Double("s", keys(*few)), Double("o", keys(5)), Double("l", probing)
+    uses = (joined(_least(1), leaf("s", 100)), joined(_least(2), leaf("o", 100)))
+    condition = exp.LTE(this=column("g1"), expression=column("g2"))
+    rows = run(catalog_of(one, other, large), Join(*uses, "left", condition))
+    assert len(large.asked) == 1
+    assert said in large.asked[0]
+    assert rows == sorted(
+        [(each, 2 * each, each, 1, *((5, 10, 5, 1) if each <= 5 else (None,) * 4)) for each in few], key=repr
+    )
+
+
+def test_what_is_computed_once_is_not_reduced_for_one_use_alone() -> None:
+    one, large = Double("s", keys(7, 8)), Double("l", probing)
+    condition = exp.EQ(this=column("g1"), expression=column("g2"))
+    rows = run(catalog_of(one, large), Join(_least(2), joined(_least(1), leaf("s", 100)), "left", condition))
+    assert len(large.asked) == 1
+    assert "WHERE" not in large.asked[0]
+    assert len(rows) == 49
+
+
+def _counted(number: int) -> Aggregate:
+    """Both columns of the large table, one more use of it."""
+    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
+    count = exp.Count(this=exp.Star(), big_int=True)
+    return Aggregate(
+        large, ((f"g{number}", column(f"k{number}")), (f"h{number}", column(f"v{number}"))), ((f"c{number}", count),)
+    )
+
+
+@pytest.mark.parametrize("second", ["o_k", "o_v"])
+def test_what_is_computed_once_is_reduced_where_two_columns_are_equal_to_one(second: str) -> None:
+    """Where each use has columns of its own for the keys of both, there is no reduction."""
+    one, other, large = Double("s", keys(4, 6)), Double("o", keys(4, 6)), Double("l", probing)
+
+    def use(number: int, of: str, columns: tuple[str, str]) -> Operator:
+        equal = [
+            exp.EQ(this=column(f"{each}{number}"), expression=column(name))
+            for each, name in zip("gh", columns, strict=True)
+        ]
+        return Join(_counted(number), leaf(of, 100), "inner", exp.and_(*equal))
+
+    uses = use(1, "s", ("s_k", "s_k")), use(2, "o", ("o_k", second))
+    condition = exp.LTE(this=column("g1"), expression=column("g2"))
+    assert run(catalog_of(one, other, large), Join(*uses, "left", condition)) == []
+    assert len(large.asked) == 1
+    assert ("WHERE" in large.asked[0]) is (second == "o_k")
