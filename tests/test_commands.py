@@ -292,6 +292,18 @@ def test_performing_for_one_end_point(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "(25 rows)"
 
 
+@pytest.mark.parametrize("words", [["{}", "FILE"], ["FILE", "--resource", "{}"], ["--resource", "{}", "FILE"]])
+def test_the_resource_of_a_document(tmp_path: Path, capsys, words: list[str]) -> None:
+    """In the order of ``dai query``, or as an option."""
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    with ScriptedServer(DATA, arrow()) as server:
+        said = [str(document) if each == "FILE" else each.format(f"{server.url}/data") for each in words]
+        assert main(["perform", *said, "--end-point", "rows", "--format", "table"]) == OK
+        assert server.requests[-1].target == "/resources/data/perform?output=rows"
+    assert capsys.readouterr().out.splitlines()[-1] == "(25 rows)"
+
+
 def test_performing_as_a_job(tmp_path: Path, capsys) -> None:
     document = tmp_path / "perform.xml"
     document.write_bytes(b"<perform/>")

@@ -41,10 +41,10 @@ def add(commands: Any) -> None:
     query.set_defaults(run=run_query)
 
     perform = commands.add_parser("perform", help="run a perform document (XML)")
+    resource = "the resource: its address, or its name at --server (default: the only one)"
+    perform.add_argument("resource", nargs="?", default=argparse.SUPPRESS, help=resource)
     perform.add_argument("file", help="the document; - reads it from the standard input")
-    perform.add_argument(
-        "--resource", help="the resource: its address, or its name at --server (default: the only one)"
-    )
+    perform.add_argument("--resource", help="the same")
     perform.add_argument("--end-point", metavar="NAME", help="return only this result, in --format")
     perform.add_argument(
         "--async", dest="background", action="store_true", help="run it as a job and print the job's id"
@@ -126,7 +126,7 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        hint = "The address of a service is given with --server." if "://" in file else None
+        hint = "Name the document behind the address: dai perform ADDRESS FILE." if "://" in file else None
         raise UsageError(f"The document {file} cannot be read: {error.strerror}.", hint=hint) from error
 
 
