@@ -41,9 +41,9 @@ def together(
         return None
     part = _part(table, [other for _, other in pairs], estimate)
     looked_up = any(is_looked_up(probe.tree, other) for _, other in pairs)
-    rows = reducible(probe, context.estimator, context, looked_up)
-    seconds = part * rows + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
-    if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
+    whole = reducible(probe, context.estimator, context, looked_up)
+    seconds = part * whole + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
+    if part > LARGEST_PART or seconds >= _seconds(single, reduction, whole, context):
         return None
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
     within = part / max(part, _kept(ends, reduction, context))  # of what the ends keep
@@ -75,8 +75,9 @@ def _key_table(probe: Remote, data: pa.Table, context: Context) -> KeyTable:
     return context.key_tables[-1]
 
 
-def _seconds(single: Sequence[exp.Expression], reduction: Reduction, rows: float, context: Context) -> float:
-    return _kept(single, reduction, context) * rows + NUMBER * sum(map(_listed, single))
+def _seconds(single: Sequence[exp.Expression], reduction: Reduction, whole: float, context: Context) -> float:
+    """``whole``: those of all rows of the probe."""
+    return _kept(single, reduction, context) * whole + NUMBER * sum(map(_listed, single))
 
 
 def _kept(conditions: Sequence[exp.Expression], reduction: Reduction, context: Context) -> float:
