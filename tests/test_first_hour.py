@@ -261,8 +261,8 @@ def test_commands(
         main(["query", f"{url}/field", "select 1", "--fromat", "csv"])
     assert "unrecognized arguments: --fromat csv. Did you mean '--format'?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["perform", f"{url}/field", "document.xml"])
-    assert "unrecognized arguments: document.xml. Type dai perform --help" in capsys.readouterr().err
+        main(["perform", f"{url}/field", "document.xml", "another.xml"])
+    assert "unrecognized arguments: another.xml. Type dai perform --help" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--verbose", "resources"])
     assert "unrecognized arguments: --verbose" in capsys.readouterr().err
