@@ -38,6 +38,7 @@ _CALM = (
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
 _BROKEN = ("DECIMAL", "DOUBLE", "FLOAT", "DATE", "TIMESTAMP")
 """Prefixes of types that are not whole numbers. A computation with one of these is not a whole number either."""
+_BITS = {"TINYINT": 7, "UTINYINT": 8, "SMALLINT": 15, "USMALLINT": 16, "INTEGER": 31, "UINTEGER": 32}
 
 
 def rebuilt(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
@@ -142,6 +143,41 @@ def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
     if isinstance(node, exp.Literal):
         return not node.is_string and node.name.isdigit()
     return not isinstance(node, exp.Column) or not types.get(node.name, "").startswith(_BROKEN)
+
+
+def widened(node: exp.Expression, types: Mapping[str, str]) -> exp.Expression | None:
+    """As calm an expression of the same value: arithmetic on whole numbers of at most 32 bits is done with 64, where it
+    does not overflow. None if there is none. Its type may be another one."""
+    overflows = False
+
+    def change(each: exp.Expression) -> exp.Expression | None:
+        nonlocal overflows
+        if not isinstance(each, _ARITHMETIC) or not _whole(each, types):
+            return None
+        bits = _bits(each, types)
+        if bits is None or bits >= 63:
+            overflows = True
+            return None
+        names = {one.name for one in each.find_all(exp.Column)}
+        return replaced(each, {name: exp.Cast(this=column(name), to=exp.DataType.build("BIGINT")) for name in names})
+
+    if not all(isinstance(each, _CALM) for each in node.walk()):
+        return None
+    wide = rebuilt(node, change)
+    return None if overflows else wide
+
+
+def _bits(node: exp.Expression, types: Mapping[str, str]) -> int | None:
+    """n if the value of a computation with whole numbers is at most 2^n, or -2^n; None if it is not known."""
+    if isinstance(node, exp.Column):
+        return _BITS.get(types.get(node.name, ""))
+    if isinstance(node, exp.Literal):
+        return int(node.name).bit_length() if node.name.isdigit() else None
+    parts = [_bits(each, types) for each in node.iter_expressions()]
+    known = [each for each in parts if each is not None]
+    if not isinstance(node, (*_ARITHMETIC, exp.Paren)) or len(known) < len(parts):
+        return None
+    return sum(known) if isinstance(node, exp.Mul) else max(known) + isinstance(node, exp.Add | exp.Sub)
 
 
 def strict(node: exp.Expression, identifiers: Set[str]) -> bool:

@@ -18,7 +18,7 @@ from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operato
 from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
-from dqp.planning.predicates import bare, calm, changing, rebuilt, replaced, strict
+from dqp.planning.predicates import bare, calm, changing, rebuilt, replaced, strict, widened
 from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import refused
 
@@ -85,8 +85,14 @@ def _over_join(tree: Aggregate, context: Context) -> Aggregate:
     return tree
 
 
+_GROUPING = (exp.Grouping, exp.GroupingId)
+
+
 def _simple(node: exp.Expression) -> bool:
-    """Whether it is one of the aggregates that can be computed in two steps, without FILTER or ORDER BY."""
+    """Whether it is one of the aggregates that can be computed in two steps, without FILTER or ORDER BY, or says which
+    keys a group has."""
+    if isinstance(node, _GROUPING):
+        return True
     if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
         return not node.find(Nested, exp.Order, exp.Filter, exp.Having, exp.HavingMax) and not node.expressions
     return False
@@ -213,6 +219,9 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> bool:
     """Adds the second step of an aggregate over the other side, whose rows now each stand for several."""
+    if isinstance(node, _GROUPING):
+        steps.items.append((name, steps.total(node, name)))
+        return True
     argument, once = _argument(node)
     if once or isinstance(node, exp.Min | exp.Max):
         steps.items.append((name, steps.total(node, name)))
@@ -290,16 +299,21 @@ def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], c
     of_side: list[tuple[str, exp.Expression, list[exp.Expression]]] = []
     others: list[Item] = []
     for name, each in tree.aggregates:
+        if isinstance(each, _GROUPING):
+            others.append((name, each))
+            continue
         argument, once = _argument(each)
         names = frozenset() if argument is None else used(argument)
         taken = [] if names <= inside else _taken(each, inside, context)
         if taken or (names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max))):
             assert argument is not None
-            for value in taken or [argument]:
-                if kind == "left" and not strict(value, used(value)):
-                    return None  # It has a value where the side is filled with NULLs.
-                if not calm(value, context.types):
+            if kind == "left" and not all(strict(value, used(value)) for value in taken or [argument]):
+                return None  # It has a value where the side is filled with NULLs.
+            if not all(calm(value, context.types) for value in taken or [argument]):
+                wide = None if taken or isinstance(each, exp.Min | exp.Max) else widened(argument, context.types)
+                if wide is None:
                     return None  # It may fail for a row that the join drops.
+                each = type(each)(this=wide)
             of_side.append((name, each, taken))
         else:
             others.append((name, each))
@@ -362,6 +376,8 @@ def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Oper
         return tree
     steps = _Steps(context)
     for name, each in tree.aggregates:
+        if isinstance(each, _GROUPING):
+            return tree
         argument, once = _argument(each)
         if argument is None:
             rows = steps.partial(exp.Count(this=exp.Star(), big_int=True), "rows")
