@@ -23,24 +23,24 @@ MOST_LISTED = 1_000
 class Costs:
     """Seconds, measured. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches
     in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without
-    returning it; ``work``: a row that a join or an aggregate in the source processes; ``probe``: a row that a join with
-    small tables processes, in a statement that returns few rows (0: as ``work``). ``value``: an operation or a function
-    for a row of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted;
-    ``spill``: a row that is grouped where the groups exceed the memory; ``group``: a group; ``ordered``: one whose rows
-    come in the order of an index; ``memory``: bytes of groups that fit in memory; ``pair``: two rows that are compared
-    in a join without an equality, or for a subquery; ``index``: a row found by an index (0: tables are read);
-    ``near``: one of many that are found one after the other in a table that stands in that order (0: as ``index``);
-    ``seek``: what the database expects for such a row, which decides between the index and the table (0: what it
-    takes). Where
-    there are no hash joins, ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are
-    compared because there is no index (0: the database makes one). ``table_key``: a key of a query-scoped table, from
-    here to the source's hash table (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a
-    row in a large table of keys."""
+    returning it; ``filter``: a condition for such a row; ``work``: a row that a join or an aggregate in the source
+    processes; ``probe``: a row that a join with small tables processes, in a statement that returns few rows (0: as
+    ``work``). ``value``: an operation or a function for a row of an aggregate; ``distinct``: a row of an aggregate with
+    DISTINCT; ``sort``: a row that is sorted; ``spill``: a row that is grouped where the groups exceed the memory;
+    ``group``: a group; ``ordered``: one whose rows come in the order of an index; ``memory``: bytes of groups that fit
+    in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery; ``index``: a row
+    found by an index (0: tables are read); ``near``: one of many that are found one after the other in a table that
+    stands in that order (0: as ``index``); ``seek``: what the database expects for such a row, which decides between
+    the index and the table (0: what it takes). Where there are no hash joins, ``lookup``: a row whose partner is looked
+    up in an index; ``compared``: two rows that are compared because there is no index (0: the database makes one).
+    ``table_key``: a key of a query-scoped table, from here to the source's hash table (docs/decisions/0015; None: it
+    takes no such tables); ``table_row``: to look for a row in a large table of keys."""
 
     row: float
     byte: float
     scan: float
     work: float
+    filter: float = 0.0
     value: float = 1.5e-7
     distinct: float = 2.2e-7
     sort: float = 3e-7

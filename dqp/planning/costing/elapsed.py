@@ -43,8 +43,8 @@ def elapsed(
     sources: Sources | None = None,
     reached: Set[str] | None = None,
 ) -> float:
-    """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
-    is done at the same time, if so much of its rows is left; ``left``: the part of the rows that keys from elsewhere
+    """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement is
+    read at the same time, if so much of its rows is left; ``left``: the part of the rows that keys from elsewhere
     leave. Statements run at the same time, those that are reduced by keys after the one that has the keys. ``hoped``:
     as ``HOPED``. ``once``: what of the tree is computed once; without it each use counts. ``sources``: as of
     ``reductions``. ``reached``: the columns that keys from elsewhere are of, so that they reduce only statements that
@@ -68,8 +68,8 @@ def elapsed(
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
             there -= scans * read[each] * PARALLEL
         rows *= kept[each]
-        seconds[each] = there / parts(each, rows) + rows * estimator.fetch(each, dialect(each.source))
-        seconds[each] += expected.seconds[each]
+        there += rows * estimator.fetch(each, dialect(each.source))
+        seconds[each] = there / parts(each, rows) + expected.seconds[each]
         seconds[each] = max(seconds[each], estimator.seconds(each))  # with the keys that it had
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)

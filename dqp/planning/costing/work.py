@@ -135,6 +135,10 @@ class Work:
     def _scan(self, node: Scan) -> float:
         return self._rows(node) * self._price.scan
 
+    def _filter(self, node: Filter) -> float:
+        asked = self._rows(node.input) if isinstance(node.input, Scan) else 0.0
+        return asked * self._price.filter * len(conjuncts(node.condition))
+
     def _join(self, node: Join) -> float:
         price, rows = self._price, self._rows(node)
         left, right = self._rows(node.left), self._rows(node.right)
@@ -163,7 +167,7 @@ class Work:
     def _aggregate(self, node: Aggregate) -> float:
         below, groups, price = self._of(node.input), self._of(node), self._price
         keys = {each.name for _, each in node.keys if isinstance(each, exp.Column)}
-        row = price.work * len(node.sets or ((),))
+        row = price.work * len(node.sets or node.keys[:1])  # one group of all rows is not looked for
         row += sum(self._value(each, below) for each in node.expressions)
         return below.rows * row + self._grouping(node.input, keys, groups)
 

@@ -36,7 +36,7 @@ from dqp.planning.parallel import merging_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.places import place
-from dqp.planning.splitting import SPLIT_ROWS
+from dqp.planning.splitting import SPLIT_ROWS, large, scanned
 from dqp.sql import dialects
 
 
@@ -189,7 +189,10 @@ def _continues(tree: Operator, input: Operator) -> bool:
 
 def _elapsed(tree: Operator, left: _Left, context: Context, hoped: float = HOPED, once: Sharing | None = None) -> float:
     def parts(each: Remote, left: float) -> int:
-        return 1 if isinstance(merging_parts(each, context, SPLIT_ROWS, left), Remote) else AT_ONCE
+        if not isinstance(merging_parts(each, context, SPLIT_ROWS, left), Remote):
+            return AT_ONCE
+        scan = scanned(each)
+        return AT_ONCE if scan is not None and scan.table.rowid and large(scan, SPLIT_ROWS) else 1
 
     return elapsed(tree, context.estimator, context.dialect, parts, left.part, hoped, once, context, left.columns)
 

@@ -128,7 +128,17 @@ class SQLite(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "SQLite"
-    COSTS = Costs(row=2e-7, byte=7e-9, scan=1e-7, work=3e-7, lookup=2e-6, table_key=6e-6, table_row=9e-7)
+    COSTS = Costs(
+        row=5e-8,
+        byte=1e-8,
+        scan=1e-7,
+        filter=6e-8,
+        work=3e-7,
+        value=1e-7,
+        lookup=2e-6,
+        table_key=6e-6,
+        table_row=9e-7,
+    )
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
     ANY_INDEX = True  # without ANALYZE it expects ten rows

@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pytest
+from pyarrow import lib as _pyarrow
 
 from dai.drivers import DriverOptions
-from dai.drivers.sqlite import forks, handover, readers
+from dai.drivers.sqlite import forks, handover, readers, worker
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import CancelledError, LimitError
 from dai.streams import program
@@ -201,6 +203,26 @@ def test_a_process_does_without_the_libraries_for_people() -> None:
         [sys.executable, "-c", code, *forks.FORKS._arguments], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "[]\n"
+
+
+def test_a_process_does_without_locks() -> None:
+    """SQLite refuses what is said after its first use, so it is SQLite that is asked."""
+    read = (
+        "import adbc_driver_sqlite.dbapi as adbc; from dai.drivers.sqlite.worker import LIBRARY, without_locks; "
+        "print(without_locks(LIBRARY)); cursor = adbc.connect().cursor(); cursor.execute('select 7'); "
+        "print(cursor.fetchall(), without_locks(LIBRARY))"
+    )
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True", "[(7,)] False"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), Path(_pyarrow.__file__).read_bytes()[:100_000]]
+)
+def test_a_library_that_does_not_say_where_its_functions_are(content: bytes, tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(content)
+    assert not worker.without_locks(str(library))
 
 
 def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
