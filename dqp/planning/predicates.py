@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import chained
 from dqp.algebra.constants import value
-from dqp.algebra.operators import Nested, column
+from dqp.algebra.operators import Nested, Operator, column
 from dqp.algebra.trees import everywhere, free, walk
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -82,6 +82,20 @@ def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expr
         return None
 
     return rebuilt(node, change)
+
+
+def with_plans(node: exp.Expression, change: Callable[[Nested], Operator]) -> exp.Expression:
+    """The expression with other plans in its nested queries, also in those of their operands."""
+
+    def other(each: exp.Expression) -> exp.Expression | None:
+        if not isinstance(each, Nested):
+            return None
+        arguments = {**each.args, "plan": change(each)}
+        if each.args.get("this") is not None:
+            arguments["this"] = rebuilt(each.this, other)
+        return Nested(**arguments)
+
+    return rebuilt(node, other)
 
 
 def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:

@@ -21,6 +21,7 @@ from dqp.algebra.operators import (
     Aggregate,
     Filter,
     Join,
+    Nested,
     Operator,
     Project,
     Remote,
@@ -127,6 +128,17 @@ def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:
     table = run(catalog, tree)
     assert (">= 3" in large.asked[0]) is reduced
     assert table == run(catalog, tree, adapting=False)
+
+
+def test_of_joins_in_a_query_within_an_expression() -> None:
+    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing), Double("o", keys(1, 3, 4, 5)))
+    outer, inner = leaf("o", 50, 1000), joined(leaf("l", 2_000_000), leaf("s", 100))
+    correlated = Filter(inner, exp.EQ(this=column("l_k"), expression=column("o_k")))
+    exists = Nested(kind="exists", plan=correlated)
+    five = exp.EQ(this=column("o_k"), expression=exp.Literal.number(5))
+    assert run(catalog, Filter(outer, exp.Or(this=exists, expression=five))) == [(3, 1), (4, 1), (5, 1)]
+    assert len(large.asked) == 1
+    assert ">= 3" in large.asked[0]
 
 
 def test_not_through_what_looks_at_all_rows() -> None:

@@ -43,9 +43,9 @@ APART: Mapping[str, Mapping[str, Apart]] = {
     "lite": {
         **{name: Apart(1, _DECIMALS) for name in "q01 q03 q05 q06 q07 q08 q09 q10 q14".split()},
         **{name: Apart(2, _DECIMALS) for name in "q11 q19".split()},
-        **{name: Apart(3, _DECIMALS) for name in "q15 q17 q18 q22".split()},
+        **{name: Apart(3, _DECIMALS) for name in "q15 q17 q22".split()},
         "q02": Apart(6, _DECIMALS),
-        "q20": Apart(4, _DECIMALS),
+        **{name: Apart(4, _DECIMALS) for name in "q18 q20".split()},
     },
     "duck": {},
 }

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlglot import exp
-
-from dqp.algebra.operators import Nested, Operator
+from dqp.algebra.operators import Operator
 from dqp.algebra.trees import everywhere
 from dqp.planning.context import Context, Options, nested_plans
-from dqp.planning.predicates import rebuilt
+from dqp.planning.predicates import with_plans
 from dqp.planning.rules.aggregates import split_aggregates
 from dqp.planning.rules.calls import calls
 from dqp.planning.rules.columns import prune_columns
@@ -89,14 +87,5 @@ def _ruled(tree: Operator, context: Context) -> Operator:
 def applied(rule: Rule, tree: Operator, context: Context) -> Operator:
     """The tree after a rule: the plans nested in its expressions first, unless the rule rewrites them itself."""
     if not getattr(rule, "rewrites_nested_plans", False) and nested_plans(tree):
-
-        def change(node: exp.Expression) -> exp.Expression | None:
-            if not isinstance(node, Nested):
-                return None
-            arguments = {**node.args, "plan": applied(rule, node.plan, context)}
-            if node.args.get("this") is not None:
-                arguments["this"] = rebuilt(node.this, change)
-            return Nested(**arguments)
-
-        tree = everywhere(tree, lambda each: rebuilt(each, change))
+        tree = everywhere(tree, lambda each: with_plans(each, lambda nested: applied(rule, nested.plan, context)))
     return rule(tree, context)

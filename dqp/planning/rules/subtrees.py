@@ -33,7 +33,7 @@ from dqp.planning.costing.key_lists import NUMBER, most_listed
 from dqp.planning.costing.reductions import HOPED, origins, reductions
 from dqp.planning.costing.work import Work
 from dqp.planning.parallel import merging_parts
-from dqp.planning.predicates import all_of, equality, rebuilt
+from dqp.planning.predicates import all_of, equality, with_plans
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.places import place
 from dqp.planning.splitting import SPLIT_ROWS, large, scanned
@@ -101,14 +101,6 @@ def _weighed(
         best = _best(tree, tree.tree, frozenset(tree.columns), lambda each: _elapsed(each, part, context), context)
         return _or_read(tree, best, part, around, context)
 
-    def change(node: exp.Expression) -> exp.Expression | None:
-        if not isinstance(node, Nested):
-            return None
-        arguments = {**node.args, "plan": _weighed(node.plan, left, lambda each: each, context)}
-        if node.args.get("this") is not None:
-            arguments["this"] = rebuilt(node.this, change)
-        return Nested(**arguments)
-
     for at, input in enumerate(tree.inputs):
 
         def within(each: Operator, tree: Operator = tree, at: int = at) -> Operator:
@@ -116,7 +108,11 @@ def _weighed(
 
         tree = _with_input(tree, at, _weighed(input, left, within, context))
     if tree.subqueries:
-        tree = tree.with_expressions(lambda each: rebuilt(each, change))
+
+        def plan(nested: Nested) -> Operator:
+            return _weighed(nested.plan, left, lambda each: each, context)
+
+        tree = tree.with_expressions(lambda each: with_plans(each, plan))
     return tree
 
 
@@ -262,23 +258,14 @@ def _below(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -
             wanted |= used(each)
         inputs = [pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
     changed = tree.with_inputs(*inputs)
-    if changed.subqueries:
-        changed = changed.with_expressions(lambda each: _plans(each, context))
-    return changed
+    if not changed.subqueries:
+        return changed
 
+    def plan(nested: Nested) -> Operator:
+        exists = nested.kind == "exists"
+        return _pushed(nested.plan, frozenset(), context) if exists else push_subtrees(nested.plan, context)
 
-def _plans(expression: exp.Expression, context: Context) -> exp.Expression:
-    def change(node: exp.Expression) -> exp.Expression | None:
-        if not isinstance(node, Nested):
-            return None
-        exists = node.kind == "exists"
-        plan = _pushed(node.plan, frozenset(), context) if exists else push_subtrees(node.plan, context)
-        arguments = {**node.args, "plan": plan}
-        if node.args.get("this") is not None:
-            arguments["this"] = _plans(node.this, context)
-        return Nested(**arguments)
-
-    return rebuilt(expression, change)
+    return changed.with_expressions(lambda each: with_plans(each, plan))
 
 
 def _remote(source: str, tree: Operator, needed: Set[str], context: Context) -> Remote | None:

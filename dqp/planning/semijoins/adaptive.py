@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan
-from dqp.algebra.trees import walk
+from dqp.algebra.trees import walk, walk_deep
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
 from dqp.planning.semijoins.grouping import group_there
@@ -131,6 +131,6 @@ def _name(leaf: Remote | Inline) -> str:
 
 
 def _leaves(tree: Operator) -> Iterator[Remote]:
-    for node in walk(tree):
+    for node in walk_deep(tree):
         if isinstance(node, Remote):
             yield node

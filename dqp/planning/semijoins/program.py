@@ -30,7 +30,7 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
-from dqp.algebra.trees import walk
+from dqp.algebra.trees import plans_in, walk, walk_deep
 from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.elapsed import statement_keys
@@ -92,7 +92,7 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
     pairs_of: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
     converting: set[int] = set()
     _converts(tree, context, converting)
-    for join in walk(tree):
+    for join in walk_deep(tree):
         if not isinstance(join, Join):
             continue
         for one, other in _equal(join, context, converting):
@@ -132,10 +132,10 @@ class _Program:
         self._free = {number for leaf, number in numbers.items() if isinstance(leaf, Inline) or leaf in begun}
         self._row = [self._seconds_a_row(leaf, number) for leaf, number in numbers.items()]
         self._works = [self._work(leaf) for leaf in numbers]
-        copies = statement_keys(walk(tree), context.dialect)
+        copies = statement_keys(walk_deep(tree), context.dialect)
         self._copies = [copies.get(leaf) if isinstance(leaf, Remote) else None for leaf in numbers]
         self._elsewhere = {key for leaf, key in copies.items() if leaf not in numbers}
-        slowest = max(self._seconds(each) for each in walk(tree) if isinstance(each, Remote))
+        slowest = max(self._seconds(each) for each in walk_deep(tree) if isinstance(each, Remote))
         self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
     def _seconds_a_row(self, leaf: Leaf, number: int) -> float:
@@ -261,6 +261,8 @@ def share(low: float, high: float, values: ColumnStatistics) -> float:
 def _converts(tree: Operator, context: Context, converting: set[int]) -> bool:
     """Whether a join in the tree compares columns of which one is converted: two BIGINTs that equal the same DOUBLE may
     differ. Adds the ids of all such trees to ``converting``."""
+    for plan in plans_in(tree):
+        _converts(plan, context, converting)
     below = [
         _converts(each, context, converting) for each in ((tree.tree,) if isinstance(tree, Remote) else tree.inputs)
     ]

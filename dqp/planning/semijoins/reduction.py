@@ -24,6 +24,7 @@ from dqp.planning.context import Context
 from dqp.planning.costing.estimates import ColumnStatistics
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.reductions import reducible
+from dqp.planning.predicates import with_plans
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.subtrees import refused
@@ -75,7 +76,20 @@ def _with(
     instead = replace(probe, tree=smaller)
     by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
     context.remark(f"{probe.source}: reduced by {rows:,} rows of {by}: {form}")
-    return rewritten(tree, lambda each: instead if each == probe else each)
+    return _exchanged(tree, probe, instead)
+
+
+def _exchanged(tree: Operator, old: Remote, new: Remote) -> Operator:
+    """The tree, and the plans nested in its expressions, with another statement in place of one."""
+
+    def change(node: Operator) -> Operator:
+        if node == old:
+            return new
+        if not node.subqueries:
+            return node
+        return node.with_expressions(lambda each: with_plans(each, lambda nested: _exchanged(nested.plan, old, new)))
+
+    return rewritten(tree, change)
 
 
 def at_hand(build: Inline) -> pa.Table:
