@@ -37,6 +37,20 @@ def value(node: Any) -> Value | None:
     return None
 
 
+def listed(node: exp.In) -> tuple[tuple[Any, str], ...] | None:
+    """The literals of a list, each with its type as it is written; None if the list has parameters or other things.
+    To compare, as a text would be: it is found in a tenth of the time."""
+    literals: list[tuple[Any, str]] = []
+    for each in node.expressions:
+        literal, kind = each, None
+        if type(each) is exp.Cast and not each.to.expressions:
+            literal, kind = each.this, each.to.this
+        if not isinstance(literal, exp.Literal) or PLACE in literal.args:
+            return None
+        literals.append((kind or literal.is_string, literal.name))
+    return tuple(literals) or None
+
+
 def negated(value: int | float | Decimal) -> int | float | Decimal:
     """The number with the other sign. (Python's minus would round a decimal to 28 digits.)"""
     return value.copy_negate() if isinstance(value, Decimal) else -value

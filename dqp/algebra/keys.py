@@ -38,7 +38,8 @@ class KeyTable:
 
 
 class Keys(exp.Expression, exp.Predicate):
-    """The condition that ``this`` is one of the numbers in ``text``, which are separated by commas."""
+    """The condition that ``this`` is one of the numbers in ``text``, which are in order and separated by
+    commas."""
 
     arg_types = {"this": True, "text": True}  # noqa: RUF012
 
@@ -68,7 +69,8 @@ def in_list(name: str, keys: Iterable[exp.Expression], part: float | None) -> ex
 
 
 def in_numbers(name: str, numbers: Sequence[int], part: float) -> Keys:
-    """The condition that the column is one of the numbers. ``part``: the estimated part of the rows that it keeps."""
+    """The condition that the column is one of the numbers, which are in order. ``part``: the estimated part of the
+    rows that it keeps."""
     keys = Keys(this=column(name), text=",".join(map(str, numbers)))
     keys.meta[SELECTIVITY] = part
     return keys

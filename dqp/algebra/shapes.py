@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
+from dqp.algebra.constants import listed
 from dqp.algebra.keys import Keys, Members, reduces
 from dqp.algebra.operators import (
     Aggregate,
@@ -94,7 +95,8 @@ class _Shape:
         if isinstance(node, Keys | Members):
             return exp.Var(this=f"{type(node).__name__} {self._keyed(node)}")
         if self._of_rows:
-            return node
+            literals = listed(node) if isinstance(node, exp.In) else None
+            return node if literals is None else exp.Var(this=f"{self._word(node.this)} in {hash(literals)}")
         if isinstance(node, exp.In) and all(isinstance(each, exp.Literal) for each in node.expressions):
             return exp.EQ(this=node.this.transform(self._change), expression=exp.Var(this="?"))
         return exp.Var(this="?") if isinstance(node, exp.Literal) else node

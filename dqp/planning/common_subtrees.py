@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
-from dqp.algebra.constants import PLACE
+from dqp.algebra.constants import PLACE, listed
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
     Aggregate,
@@ -39,6 +39,7 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.trees import free, plans_in, walk
 from dqp.planning.costing.cost import Estimator
+from dqp.planning.predicates import rebuilt
 from dqp.sql.render_duckdb import expression_sql
 
 KEPT_BYTES = float(64 << 20)
@@ -268,7 +269,9 @@ class _Forms:
     def _canonical(self, expression: exp.Expression, columns: Mapping[str, int]) -> str:
         """The expression's text, with the numbers of contents for columns. An unknown column is equal to no other."""
 
-        def change(node: exp.Expression) -> exp.Expression:
+        def change(node: exp.Expression) -> exp.Expression | None:
+            if isinstance(node, exp.In) and (literals := listed(node)) is not None:
+                return column(f"{self._canonical(node.this, columns)} in list {self.number(literals)}")
             if isinstance(node, exp.Column):
                 content = columns.get(node.name)
                 return column(f"column {self.number(object()) if content is None else content}")
@@ -282,9 +285,9 @@ class _Forms:
                 operand = "" if node.args.get("this") is None else self._canonical(node.this, columns)
                 holds = list(plan.columns.values())
                 return column(f"{node.kind} {operand} {node.args.get('operator')} rows {plan.rows} columns {holds}")
-            return node
+            return None
 
-        return expression_sql(expression.transform(change))
+        return expression_sql(rebuilt(expression, change))
 
     def _place_of(self, keys: pa.Table) -> int:
         """The place of an equal table of keys among those that were met."""

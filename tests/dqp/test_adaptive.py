@@ -71,11 +71,12 @@ def test_a_plan_without_a_small_build_side_is_prepared_once(
         ((3, 4, 5, 6), ">= 3"),
         ((700_000, 3), "IN (3, 700000)"),
         (tuple(range(3, 900_000, 600)), "= ANY('{3,603,"),
+        (tuple(range(3, 900_000, 45_000)), "= ANY('{3,45003,"),
         ((7, 7, None), '"k" = 7'),
         ((None, None), "LIMIT 0"),
         ((), "LIMIT 0"),
     ],
-    ids=["range", "list", "long list", "one", "only NULL", "none"],
+    ids=["range", "list", "long list", "list of twenty", "one", "only NULL", "none"],
 )
 def test_the_form_of_the_filter(held: tuple[int | None, ...], said: str) -> None:
     small, large = Double("s", keys(*held)), Double("l", probing)

@@ -9,11 +9,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+import sqlglot
 from sqlglot import exp
 
 import dqp
 from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column
+from dqp.algebra.shapes import shape_of_rows
 from dqp.algebra.trees import walk
 from dqp.catalog.sources.local import DriverSource
 from dqp.execution.engine import Engine
@@ -239,6 +241,30 @@ def test_literals_are_told_apart_by_their_case() -> None:
 
     assert Filter not in shared("a", "A")
     assert Filter in shared("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("in (1, 2, 3)", "in (1, 2, 3)", True),
+        ("in (1, 2, 3)", "in (1, 2, 4)", False),
+        ("in (1, 2, 3)", "in ('1', 2, 3)", False),
+        ("in ('a', 'b')", "in ('a,b')", False),
+        ("in (date '2000-01-01')", "in (date '2000-01-01')", True),
+        ("in (date '2000-01-01')", "in (timestamp '2000-01-01')", False),
+        ("in (cast(1 as decimal(3, 1)), 2)", "in (cast(1 as decimal(4, 2)), 2)", False),
+        ("in (upper('a'))", "in (upper('a'))", True),
+        ("in (upper('a'))", "in (upper('A'))", False),
+    ],
+)
+def test_lists_are_told_apart_by_their_values(one: str, other: str, equal: bool) -> None:
+    def filtered(prefix: str, listed: str) -> Operator:
+        condition = sqlglot.parse_one(f"{prefix}b_v {listed}", dialect="duckdb")
+        return _renamed(Filter(_joined(prefix), condition))
+
+    tree = _both(filtered("x", one), filtered("y", other))
+    assert any(isinstance(node, Filter) for each in _tables(tree) for node in walk(each)) is equal
+    assert (shape_of_rows(filtered("x", one)) == shape_of_rows(filtered("x", other))) is equal
 
 
 def _renamed(tree: Operator) -> Operator:

@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number, value
+from dqp.algebra.keys import Keys
 from dqp.algebra.operators import SELECTIVITY, Nested
 from dqp.algebra.trees import used
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
@@ -149,6 +150,10 @@ def _fixed(node: exp.Expression, estimate: Estimate) -> tuple[str, float, list[f
             places = [_place(each, column) for each in node.expressions]
             known = [each for each in places if each is not None]
             return name, float(len(places)), known if len(known) == len(places) else []
+    if isinstance(node, Keys):
+        numbers = node.text_of_numbers
+        ends = numbers.partition(",")[0], numbers.rpartition(",")[2]  # they are in order
+        return node.this.name, 1.0 + numbers.count(","), [float(each) for each in ends]
     return None
 
 

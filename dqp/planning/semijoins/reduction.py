@@ -31,6 +31,8 @@ from dqp.planning.rules.subtrees import refused
 from dqp.planning.semijoins.forms import in_words, together
 from dqp.planning.semijoins.program import Reduction, is_looked_up, share
 
+FEW = 16
+"""Whole numbers up to which each is an expression of its own."""
 DISTINCT = 0.1
 """Distinct values of a column for each row, where nobody says how many there are."""
 
@@ -123,8 +125,10 @@ def _conditions(
     ]
     if pa.types.is_integer(values.type) and high - low + 1 == count:
         return span
-    if listed:
+    if listed and (part is None or count <= FEW or not _whole(values, type)):
         return [in_list(name, map(literal, sorted(values.to_pylist())), part)]
+    if listed and part is not None:
+        return [in_numbers(name, sorted(values.to_pylist()), part)]
     distinct = DISTINCT * probe.rows if distinct is None else distinct
     seconds = reducible(remote, context.estimator, context, is_looked_up(remote.tree, name))
     if _many(values, type, distinct, seconds, context.dialect(remote.source)):
@@ -138,10 +142,13 @@ def _conditions(
 
 def _many(values: pa.Array, type: str, distinct: float, seconds: float, dialect: str) -> bool:
     """Whether a list of many whole numbers pays. ``seconds``: those that the probe's rows take."""
-    width = BITS.get(type)
-    if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
-        return False
     count = len(values)
-    if count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
+    if not _whole(values, type) or count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
         return False
     return (1 - count / distinct) * seconds > NUMBER * count
+
+
+def _whole(values: pa.Array, type: str) -> bool:
+    """Whether the values are whole numbers of the type."""
+    width: int = values.type.bit_width if pa.types.is_signed_integer(values.type) else 128
+    return width <= BITS.get(type, 0)

@@ -385,8 +385,8 @@ class Expressions(Renderer):
         members = [self.value(each, columns) for each in node.expressions]
         if not all(each.is_constant for each in members):
             raise self.refuse("IN with values that are not constants")
-        types = {self._pair(value, each)[2] for each in members}
-        paired = [self._pair(value, each)[1] for each in members]
+        pairs = [self._pair(value, each) for each in members]
+        types, paired = {type for _, _, type in pairs}, [each for _, each, _ in pairs]
         if types == {DOUBLE}:
             value = self._fitted(value, DOUBLE)
         for type in types:
