@@ -62,12 +62,13 @@ Twin = tuple[Remote, Mapping[str, str]]
 class Sharing:
     """The shared subtrees of a tree. ``tables``: each after the ones that it reads."""
 
-    def __init__(self, tree: Operator) -> None:
+    def __init__(self, tree: Operator, forms: Forms | None = None) -> None:
+        """``forms``: of trees with which this one has nodes in common."""
         self.tables: tuple[Shared, ...] = ()
         self._uses: dict[int, tuple[Shared, dict[str, str]]] = {}
         self._twins: dict[Remote, list[Twin]] = {}
         if any(count > 1 for count in Counter(_signatures(tree)).values()):
-            self._find(tree)
+            self._find(tree, forms or Forms())
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class Sharing:
         columns have there. What changes one of them and not the others makes the uses different."""
         return self._twins.get(leaf, []) if isinstance(leaf, Remote) else []
 
-    def _pair(self, uses: Sequence[_Place], forms: _Forms) -> None:
+    def _pair(self, uses: Sequence[_Place], forms: Forms) -> None:
         for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
             leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
             for leaf, form in leaves.items():
@@ -108,8 +109,7 @@ class Sharing:
                     (other, form.known_as(another)) for other, another in leaves.items() if other is not leaf
                 )
 
-    def _find(self, tree: Operator) -> None:
-        forms = _Forms()
+    def _find(self, tree: Operator, forms: Forms) -> None:
         places: list[_Place] = []
         _place(tree, forms, places)
         kinds: dict[int, list[_Place]] = {}
@@ -149,7 +149,7 @@ def alike(trees: Sequence[Operator]) -> Alike:
     equals: dict[int, tuple[Operator, dict[str, str]]] = {}
     if len(trees) < 2:
         return equals
-    forms = _Forms()
+    forms = Forms()
     kinds: dict[int, list[_Place]] = {}
     for at, tree in enumerate(trees):
         form = forms.tree(tree)
@@ -179,8 +179,11 @@ class _Form:
         return names
 
 
-class _Forms:
+class Forms:
+    """The forms of nodes, each object once."""
+
     def __init__(self) -> None:
+        self._known: dict[int, tuple[Operator, _Form]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._keys: list[pa.Table] = []
 
@@ -189,9 +192,12 @@ class _Forms:
         return self._numbers.setdefault(of, len(self._numbers))
 
     def of(self, node: Operator, below: tuple[_Form, ...]) -> _Form:
-        method = getattr(self, "_" + type(node).__name__.lower(), None)
-        form: _Form = self._alone(node) if method is None else method(node, *below)
-        return form
+        known = self._known.get(id(node))
+        if known is None:
+            method = getattr(self, "_" + type(node).__name__.lower(), None)
+            form: _Form = self._alone(node) if method is None else method(node, *below)
+            known = self._known[id(node)] = (node, form)
+        return known[1]
 
     def _alone(self, node: Operator) -> _Form:
         rows = self.number(object())
@@ -312,7 +318,7 @@ class _Place:
         return other.begin <= self.begin < other.end
 
 
-def _place(node: Operator, forms: _Forms, places: list[_Place]) -> _Form:
+def _place(node: Operator, forms: Forms, places: list[_Place]) -> _Form:
     begin = len(places)
     places.append(_Place(node, _Form(-1, {}), begin, begin))
     below = tuple(_place(each, forms, places) for each in node.inputs)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan
 from dqp.algebra.trees import walk, walk_deep
-from dqp.planning.common_subtrees import Sharing
+from dqp.planning.common_subtrees import Forms, Sharing
 from dqp.planning.context import Context
 from dqp.planning.semijoins.grouping import group_there
 from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program
@@ -41,8 +41,9 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
     known: dict[Leaf, pa.Table] = {}
+    forms = Forms()
     while steps := program(tree, context, limit, begun, tried):
-        sharing = Sharing(tree)
+        sharing = Sharing(tree, forms)
         groups = [_together(each, steps, sharing) for each in steps]
         if alone := [each for each, group in zip(steps, groups, strict=True) if not group]:
             tried.update((each.build, each.pairs) for each in alone)
