@@ -37,17 +37,17 @@ def value(node: Any) -> Value | None:
     return None
 
 
-def listed(node: exp.In) -> tuple[tuple[Any, str], ...] | None:
+def listed(node: exp.In) -> tuple[tuple[Any, bool, str], ...] | None:
     """The literals of a list, each with its type as it is written; None if the list has parameters or other things.
     To compare, as a text would be: it is found in a tenth of the time."""
-    literals: list[tuple[Any, str]] = []
+    literals: list[tuple[Any, bool, str]] = []
     for each in node.expressions:
         literal, kind = each, None
-        if type(each) is exp.Cast and not each.to.expressions:
+        if type(each) is exp.Cast and not each.to.expressions and not each.to.args.get("kind"):
             literal, kind = each.this, each.to.this
         if not isinstance(literal, exp.Literal) or PLACE in literal.args:
             return None
-        literals.append((kind or literal.is_string, literal.name))
+        literals.append((kind, literal.is_string, literal.name))
     return tuple(literals) or None
 
 

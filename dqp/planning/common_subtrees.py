@@ -180,7 +180,7 @@ class _Form:
 
 
 class Forms:
-    """The forms of nodes, each object once."""
+    """The forms of nodes, each object once: what stands in two places as one object was written once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Operator, _Form]] = {}

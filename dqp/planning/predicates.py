@@ -161,24 +161,28 @@ def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
 
 def widened(node: exp.Expression, types: Mapping[str, str]) -> exp.Expression | None:
     """As calm an expression of the same value: arithmetic on whole numbers of at most 32 bits is done with 64, where it
-    does not overflow. None if there is none. Its type may be another one."""
-    overflows = False
+    does not overflow. None if there is none. Its type may be another one, so it stands in no other arithmetic: DuckDB
+    adds no 64 bits to a date, and not all of them to a decimal."""
+    refused = False
 
     def change(each: exp.Expression) -> exp.Expression | None:
-        nonlocal overflows
-        if not isinstance(each, _ARITHMETIC) or not _whole(each, types):
+        nonlocal refused
+        if not isinstance(each, _ARITHMETIC):
             return None
+        if not _whole(each, types):
+            refused = refused or any(isinstance(one, _ARITHMETIC) and _whole(one, types) for one in each.walk())
+            return each
         bits = _bits(each, types)
-        if bits is None or bits >= 63:
-            overflows = True
-            return None
+        refused = refused or bits is None or bits >= 63
         names = {one.name for one in each.find_all(exp.Column)}
         return replaced(each, {name: exp.Cast(this=column(name), to=exp.DataType.build("BIGINT")) for name in names})
 
     if not all(isinstance(each, _CALM) for each in node.walk()):
         return None
+    if any(types.get(each.name, "").startswith("DECIMAL") for each in node.find_all(exp.Column)):
+        return None
     wide = rebuilt(node, change)
-    return None if overflows else wide
+    return None if refused else wide
 
 
 def _bits(node: exp.Expression, types: Mapping[str, str]) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlglot import exp
 
@@ -19,9 +21,12 @@ from dqp.algebra.operators import (
     Sort,
 )
 from dqp.algebra.operators import column as named
+from dqp.algebra.table import ROWID, Column
 from dqp.explain.seconds import MOVED_BYTE, own
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Estimator, costs
+from dqp.planning.costing.work import Work
+from dqp.planning.rules.subtrees import ALL, AT_ONCE, _elapsed
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000.0
@@ -67,3 +72,27 @@ def test_a_join_in_a_source_costs_what_it_works_there() -> None:
 def test_rows_that_go_to_several_are_moved_several_times() -> None:
     moved = Exchange(LEFT, "broadcast")
     assert seconds(moved, copies=4) == pytest.approx(4 * BYTES * MOVED_BYTE)
+
+
+def test_a_condition_costs_where_it_was_measured() -> None:
+    both = exp.And(this=POSITIVE, expression=exp.LT(this=named("id"), expression=exp.Literal.number(7)))
+    for dialect, more in (("sqlite", 2 * ROWS * costs("sqlite").filter), ("postgresql", 0.0)):
+        work = Work(Estimator(), dialect)
+        assert work.tree(Filter(LEFT.tree, both)) - work.tree(LEFT.tree) == pytest.approx(more)
+
+
+def test_the_group_of_all_rows_is_not_looked_for() -> None:
+    work, counted = Work(Estimator(), "sqlite"), (("n", exp.Count(this=exp.Star())),)
+    one, many = (work.node(Aggregate(LEFT.tree, keys, counted)) for keys in ((), (("id", named("id")),)))
+    assert many - one >= ROWS * costs("sqlite").work
+
+
+def test_a_large_table_of_sqlite_is_read_in_parts() -> None:
+    context = Context(None, Estimator(), Names(), dialects={"lite": "sqlite"})
+
+    def elapsed(rows: float, rowid: Column | None) -> float:
+        return _elapsed(remote(replace(numbers("lite", rows), rowid=rowid, keys=())), ALL, context)
+
+    number = Column(ROWID, "BIGINT", "INTEGER", False, None, 0.0, 1, 4_000_000, 8.0)
+    assert elapsed(4e6, number) == pytest.approx(elapsed(4e6, None) / AT_ONCE)
+    assert elapsed(1e5, number) == elapsed(1e5, None)

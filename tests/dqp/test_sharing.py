@@ -253,6 +253,8 @@ def test_literals_are_told_apart_by_their_case() -> None:
         ("in (date '2000-01-01')", "in (date '2000-01-01')", True),
         ("in (date '2000-01-01')", "in (timestamp '2000-01-01')", False),
         ("in (cast(1 as decimal(3, 1)), 2)", "in (cast(1 as decimal(4, 2)), 2)", False),
+        ("in (cast(1e2 as varchar))", "in (cast('1e2' as varchar))", False),
+        ("in (cast('a' as mood))", "in (cast('a' as humor))", False),
         ("in (upper('a'))", "in (upper('a'))", True),
         ("in (upper('a'))", "in (upper('A'))", False),
     ],

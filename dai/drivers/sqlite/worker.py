@@ -55,36 +55,40 @@ _SINGLE_THREAD = 1
 _SECTION = np.dtype("<u4,<u4,<u8,<u8,<u8,<u8,<u4,<u4,<u8,<u8")
 _SYMBOL = np.dtype("<u4,u1,u1,<u2,<u8,<u8")
 """Of ELF of 64 bits, in the order of its specification: Elf64_Shdr and Elf64_Sym."""
-_ELF, _SYMBOLS = b"\x7fELF\x02\x01", 2
+_ELF, _SYMBOLS, _FUNCTION = b"\x7fELF\x02\x01", 2, 2
 
 
-def _places(data: bytes, *names: bytes) -> list[int]:
-    """The values of symbols of a library, also of those that it does not export; fewer if it does not say."""
+def _places(data: bytes) -> dict[str, set[int]]:
+    """Where a library has functions, by their names, also those that it does not export; not those of others that it
+    calls."""
     start, size, number = (int.from_bytes(data[one:other], "little") for one, other in ((40, 48), (58, 60), (60, 62)))
-    places: list[int] = []
+    places: dict[str, set[int]] = {name: set() for name in ("AdbcDriverInit", "sqlite3_config")}
     if data.startswith(_ELF) and size == _SECTION.itemsize:
         sections = np.frombuffer(data, _SECTION, number, start)
         for each in sections[sections["f1"] == _SYMBOLS]:
             texts = sections[each["f6"]]
             symbols = np.frombuffer(data, _SYMBOL, each["f5"] // _SYMBOL.itemsize, each["f4"])
-            for name in names:
-                at = data.find(b"\0" + name + b"\0", texts["f4"], texts["f4"] + texts["f5"])
-                places += symbols["f4"][symbols["f0"] == at + 1 - int(texts["f4"])].tolist()
+            own = symbols[(symbols["f1"] & 15 == _FUNCTION) & (symbols["f3"] != 0)]
+            for name, found in places.items():
+                at = data.find(b"\0" + name.encode() + b"\0", texts["f4"], texts["f4"] + texts["f5"])
+                found.update(own["f4"][own["f0"] == at + 1 - int(texts["f4"])].tolist())
     return places
 
 
 def without_locks(library: str) -> bool:
     """Tells ADBC's SQLite, which nobody has used yet, that one thread uses it; whether that could be said. Its locks
-    take a fifth of the time of reading. ADBC has no option for it, and its library does not export the function."""
+    take a fifth of the time of reading. ADBC has no option for it, and its library does not export the function. The
+    other threads of a process wait for the service and write what was read: none of them may use SQLite."""
     try:
         with open(library, "rb") as file:
-            places = _places(file.read(), b"AdbcDriverInit", b"sqlite3_config")
+            places = _places(file.read())
     except (OSError, ValueError, IndexError):
         return False
-    if len(places) != 2:
+    if any(len(each) != 1 for each in places.values()):
         return False
+    (known,), (asked,) = places.values()
     here = ctypes.cast(ctypes.CDLL(library).AdbcDriverInit, ctypes.c_void_p).value or 0
-    refused: int = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(here + places[1] - places[0])(_SINGLE_THREAD)
+    refused: int = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(here + asked - known)(_SINGLE_THREAD)
     return refused == 0
 
 

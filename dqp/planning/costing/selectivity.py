@@ -150,10 +150,10 @@ def _fixed(node: exp.Expression, estimate: Estimate) -> tuple[str, float, list[f
             places = [_place(each, column) for each in node.expressions]
             known = [each for each in places if each is not None]
             return name, float(len(places)), known if len(known) == len(places) else []
-    if isinstance(node, Keys):
+    if isinstance(node, Keys) and (name := _column(node.this)) is not None:
         numbers = node.text_of_numbers
         ends = numbers.partition(",")[0], numbers.rpartition(",")[2]  # they are in order
-        return node.this.name, 1.0 + numbers.count(","), [float(each) for each in ends]
+        return name, 1.0 + numbers.count(","), [float(each) for each in ends]
     return None
 
 

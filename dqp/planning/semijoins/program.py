@@ -106,7 +106,12 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
                 for leaf, wanted in filter(None, targets(probe, name, context)):
                     if _comparable(source[1], wanted, context):
                         pairs_of.setdefault((source[0], leaf), []).append((source[1], wanted))
-    return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in pairs_of.items() if build != probe]
+    # A nested plan may stand in two places.
+    return [
+        Reduction(build, probe, tuple(dict.fromkeys(pairs)))
+        for (build, probe), pairs in pairs_of.items()
+        if build != probe
+    ]
 
 
 @dataclass(frozen=True, slots=True)

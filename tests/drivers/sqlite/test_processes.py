@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pyarrow import lib as _pyarrow
 
 from dai.drivers import DriverOptions
 from dai.drivers.sqlite import forks, handover, readers, worker
@@ -216,13 +216,48 @@ def test_a_process_does_without_locks() -> None:
     assert done.stdout.splitlines() == ["True", "[(7,)] False"]
 
 
+def library(*symbols: tuple[bytes, int, int, int]) -> bytes:
+    """An ELF file with these symbols: name, type, number of the section (0: of another library) and value."""
+    names = b"\0" + b"".join(name + b"\0" for name, *_ in symbols)
+    entries = b"".join(
+        struct.pack("<IBBHQQ", names.index(b"\0" + name + b"\0") + 1, type, 0, section, value, 0)
+        for name, type, section, value in symbols
+    )
+    sections = [(0, 0, 0, 0), (3, 64, len(names), 0), (2, 64 + len(names), len(entries), 1)]
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, at, size, link, 0, 0, 0) for kind, at, size, link in sections
+    )
+    head = struct.pack("<6s34xQ10xHH2x", b"\x7fELF\x02\x01", 64 + len(names) + len(entries), 64, len(sections))
+    return head + names + entries + table
+
+
+FUNCTION, DATA = 0x12, 0x11
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), Path(_pyarrow.__file__).read_bytes()[:100_000]]
+    ("symbols", "places"),
+    [
+        ([(b"AdbcDriverInit", FUNCTION, 1, 16), (b"sqlite3_config", 0x02, 1, 32)], ({16}, {32})),
+        ([(b"AdbcDriverInit", FUNCTION, 1, 16), (b"sqlite3_config", FUNCTION, 0, 0)], ({16}, set())),
+        ([(b"AdbcDriverInit", FUNCTION, 1, 16), (b"sqlite3_config", DATA, 1, 32)], ({16}, set())),
+        ([(b"sqlite3_config", FUNCTION, 1, 16), (b"sqlite3_config", FUNCTION, 1, 32)], (set(), {16, 32})),
+        ([(b"xsqlite3_config", FUNCTION, 1, 16), (b"sqlite3_config_", FUNCTION, 1, 32)], (set(), set())),
+    ],
+    ids=["functions", "of another library", "no function", "two", "other names"],
 )
+def test_where_a_library_has_its_functions(
+    symbols: list[tuple[bytes, int, int, int]], places: tuple[set[int], set[int]], tmp_path: Path
+) -> None:
+    assert worker._places(library(*symbols)) == dict(zip(("AdbcDriverInit", "sqlite3_config"), places, strict=True))
+    if not all(len(each) == 1 for each in places):
+        (tmp_path / "library.so").write_bytes(library(*symbols))
+        assert not worker.without_locks(str(tmp_path / "library.so"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), library()[:-1], b"text" * 100])
 def test_a_library_that_does_not_say_where_its_functions_are(content: bytes, tmp_path: Path) -> None:
-    library = tmp_path / "library.so"
-    library.write_bytes(content)
-    assert not worker.without_locks(str(library))
+    (tmp_path / "library.so").write_bytes(content)
+    assert not worker.without_locks(str(tmp_path / "library.so"))
 
 
 def test_a_process_has_a_bound_of_memory(driver: SQLite, asked: list[str]) -> None:
