@@ -131,15 +131,28 @@ def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:
     assert table == run(catalog, tree, adapting=False)
 
 
-def test_of_joins_in_a_query_within_an_expression() -> None:
-    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing), Double("o", keys(1, 3, 4, 5)))
-    outer, inner = leaf("o", 50, 1000), joined(leaf("l", 2_000_000), leaf("s", 100))
-    correlated = Filter(inner, exp.EQ(this=column("l_k"), expression=column("o_k")))
-    exists = Nested(kind="exists", plan=correlated)
+@pytest.mark.parametrize(("kind", "reduced"), [("inner", True), ("semi", True), ("right", True), ("left", False)])
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("nested", ["exists", "in", "scalar"])
+def test_of_joins_in_a_query_within_an_expression(nested: str, negated: bool, kind: str, reduced: bool) -> None:
+    catalog = catalog_of(Double("s", keys(3, 4, None)), large := Double("l", probing), Double("o", keys(1, 3, 5, None)))
+    outer, plan = leaf("o", 50, 1000), joined(leaf("l", 2_000_000), leaf("s", 100), kind)
+    correlated = Filter(plan, exp.EQ(this=column("l_k"), expression=column("o_k")))
+    number = exp.Count(this=column("l_v"), big_int=True)
+    condition: exp.Expression = {
+        "exists": lambda: Nested(kind="exists", plan=correlated),
+        "in": lambda: Nested(kind="in", plan=Project(plan, (("k", column("l_k")),)), this=column("o_k")),
+        "scalar": lambda: exp.EQ(
+            this=Nested(kind="scalar", plan=Aggregate(correlated, (), (("n", number),))),
+            expression=exp.Literal.number(1),
+        ),
+    }[nested]()
     five = exp.EQ(this=column("o_k"), expression=exp.Literal.number(5))
-    assert run(catalog, Filter(outer, exp.Or(this=exists, expression=five))) == [(3, 1), (4, 1), (5, 1)]
+    either = exp.Or(this=exp.Not(this=condition) if negated else condition, expression=five)
+    actual = run(catalog, Filter(outer, either))
+    assert (">= 3" in large.asked[0]) is reduced
     assert len(large.asked) == 1
-    assert ">= 3" in large.asked[0]
+    assert actual == run(catalog, Filter(outer, either), adapting=False)
 
 
 def test_not_through_what_looks_at_all_rows() -> None:
