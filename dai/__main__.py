@@ -62,6 +62,8 @@ def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -
     if unknown:
         option = next((each for each in unknown if each.startswith("-")), None)
         hint = f"Type {name} {words[0]} --help for what it takes."
+        if option is None and any(each.startswith("-") for each in words):
+            hint = f"Put the options behind the other arguments. {hint}"
         if option is not None:
             hint = nearest(option.partition("=")[0], _options(known.get(words[0], commands), words[1:]))
         commands.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}")

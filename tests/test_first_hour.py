@@ -264,6 +264,9 @@ def test_commands(
         main(["perform", f"{url}/field", "document.xml", "another.xml"])
     assert "unrecognized arguments: another.xml. Type dai perform --help" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        main(["perform", f"{url}/field", "--async", "document.xml"])
+    assert "unrecognized arguments: document.xml. Put the options behind" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         main(["--verbose", "resources"])
     assert "unrecognized arguments: --verbose" in capsys.readouterr().err
     monkeypatch.setenv("DAI_PROFILES", str(tmp_path / "profiles.toml"))

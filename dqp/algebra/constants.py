@@ -38,8 +38,8 @@ def value(node: Any) -> Value | None:
 
 
 def listed(node: exp.In) -> tuple[tuple[Any, bool, str], ...] | None:
-    """The literals of a list, each with its type as it is written; None if the list has parameters or other things.
-    To compare, as a text would be: it is found in a tenth of the time."""
+    """The literals of a list, each with the type it is cast to, and whether it is a text; None if the list has anything
+    else. Equal for equal lists, and made ten times as fast as their SQL."""
     literals: list[tuple[Any, bool, str]] = []
     for each in node.expressions:
         literal, kind = each, None

@@ -34,7 +34,8 @@ class _Without:
             raise ModuleNotFoundError(name)
 
 
-sys.meta_path.insert(0, _Without())
+if __name__ != "dai.drivers.sqlite.worker":  # a program of its own; a test that imports the module keeps its libraries
+    sys.meta_path.insert(0, _Without())
 
 import adbc_driver_sqlite.dbapi  # noqa: E402
 import numpy as np  # noqa: E402
@@ -52,33 +53,38 @@ _ROWS = "adbc.sqlite.query.batch_rows"
 LIBRARY = os.path.join(os.path.dirname(adbc_driver_sqlite.dbapi.__file__), "libadbc_driver_sqlite.so")
 _SINGLE_THREAD = 1
 """SQLITE_CONFIG_SINGLETHREAD of sqlite3_config()."""
-_SECTION = np.dtype("<u4,<u4,<u8,<u8,<u8,<u8,<u4,<u4,<u8,<u8")
-_SYMBOL = np.dtype("<u4,u1,u1,<u2,<u8,<u8")
-"""Of ELF of 64 bits, in the order of its specification: Elf64_Shdr and Elf64_Sym."""
+_SECTION = np.dtype(
+    {
+        "names": "name type flags address offset size link info align entry".split(),
+        "formats": "<u4 <u4 <u8 <u8 <u8 <u8 <u4 <u4 <u8 <u8".split(),
+    }
+)
+_SYMBOL = np.dtype({"names": "name info other section value size".split(), "formats": "<u4 u1 u1 <u2 <u8 <u8".split()})
+"""Elf64_Shdr and Elf64_Sym of the ELF specification."""
 _ELF, _SYMBOLS, _FUNCTION = b"\x7fELF\x02\x01", 2, 2
 
 
 def _places(data: bytes) -> dict[str, set[int]]:
-    """Where a library has functions, by their names, also those that it does not export; not those of others that it
-    calls."""
+    """The addresses of two of a library's own functions by their names, whether it exports them or not."""
     start, size, number = (int.from_bytes(data[one:other], "little") for one, other in ((40, 48), (58, 60), (60, 62)))
     places: dict[str, set[int]] = {name: set() for name in ("AdbcDriverInit", "sqlite3_config")}
     if data.startswith(_ELF) and size == _SECTION.itemsize:
         sections = np.frombuffer(data, _SECTION, number, start)
-        for each in sections[sections["f1"] == _SYMBOLS]:
-            texts = sections[each["f6"]]
-            symbols = np.frombuffer(data, _SYMBOL, each["f5"] // _SYMBOL.itemsize, each["f4"])
-            own = symbols[(symbols["f1"] & 15 == _FUNCTION) & (symbols["f3"] != 0)]
+        for each in sections[sections["type"] == _SYMBOLS]:
+            texts = sections[each["link"]]
+            symbols = np.frombuffer(data, _SYMBOL, each["size"] // _SYMBOL.itemsize, each["offset"])
+            own = symbols[(symbols["info"] & 15 == _FUNCTION) & (symbols["section"] != 0)]
             for name, found in places.items():
-                at = data.find(b"\0" + name.encode() + b"\0", texts["f4"], texts["f4"] + texts["f5"])
-                found.update(own["f4"][own["f0"] == at + 1 - int(texts["f4"])].tolist())
+                at = data.find(b"\0" + name.encode() + b"\0", texts["offset"], texts["offset"] + texts["size"])
+                found.update(own["value"][own["name"] == at + 1 - int(texts["offset"])].tolist())
     return places
 
 
 def without_locks(library: str) -> bool:
-    """Tells ADBC's SQLite, which nobody has used yet, that one thread uses it; whether that could be said. Its locks
-    take a fifth of the time of reading. ADBC has no option for it, and its library does not export the function. The
-    other threads of a process wait for the service and write what was read: none of them may use SQLite."""
+    """Tells ADBC's SQLite that only one thread uses it, so that it takes no locks, which are a fifth of the time of
+    reading. Call it before SQLite is used. ADBC has no option for it, and its library does not export the function.
+    The other threads of a process do not use SQLite: they wait for the service, and write rows. Returns whether SQLite
+    accepted it."""
     try:
         with open(library, "rb") as file:
             places = _places(file.read())
