@@ -83,7 +83,7 @@ def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
             listed = paths if isinstance(paths, list | tuple) else [paths]
             if not listed or not all(isinstance(each, str) and each for each in listed):
                 raise ConfigurationError(f"{where}.{table} must be a path, or a list of paths.")
-            tables[str(table)] = tuple(_absolute(each, base) for each in listed)
+            tables[str(table)] = tuple(_literal(_absolute(each, base)) for each in listed)
         return tables
     listed = files if isinstance(files, list | tuple) else [files]
     if not listed or not all(isinstance(each, str | Path) and str(each) for each in listed):
@@ -102,19 +102,21 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
         parts = urlsplit(path)
         several = parts.scheme in STORES and glob.has_magic(parts.path)
         return [(name if several else _stem(parts.path), (path,))]
-    if glob.has_magic(path):
-        return [(name, (path,))]
     place = Path(path)
+    if glob.has_magic(path) and not place.exists():
+        return [(name, (path,))]
     if not place.is_dir():
-        return [(_stem(path), (path,))]
+        return [(_stem(path), (_literal(path),))]
     tables: list[tuple[str, tuple[str, ...]]] = []
     for each in sorted(place.iterdir()):
         if each.name.startswith((".", "_")) or not _is_within(each, place):
             continue
         if each.is_file() and form_of(each.name):
             # as a pattern, so that no link in its place is followed later
-            itself = re.sub("[A-Za-z0-9]", r"[\g<0>]", glob.escape(each.name), count=1)
-            tables.append((_stem(each.name), (str(place / itself),)))
+            itself = glob.escape(each.name)
+            if itself == each.name:
+                itself = re.sub("[^!.]", r"[\g<0>]", itself, count=1)
+            tables.append((_stem(each.name), (f"{glob.escape(path)}/{itself}",)))
         elif each.is_dir():
             files = (file for file in each.rglob("*") if file.is_file() and _is_within(file, each))
             suffixes = {file.suffix for file in files if form_of(file.name)}
@@ -128,6 +130,11 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
 
 def _absolute(path: str, base: Path) -> str:
     return path if "://" in path else str(base.resolve() / path)
+
+
+def _literal(path: str) -> str:
+    """What is no pattern where there is a file of that name."""
+    return glob.escape(path) if glob.has_magic(path) and Path(path).is_file() else path
 
 
 def _stem(path: str) -> str:

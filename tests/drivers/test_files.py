@@ -139,6 +139,60 @@ def test_links_lead_out_of_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     driver.close()
 
 
+ODD_NAMES = ["x[1].csv", "x1.csv", "?.csv", "*.csv", "\u6570\u636e.csv", "-.csv", "[].csv", "]!.csv", "it's.csv", "{a,b}.csv"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl", "arrow"])
+def test_names_of_files_are_no_patterns(tmp_path: Path, form: str) -> None:
+    """DuckDB read x1.csv as the table of x[1].csv."""
+    (tmp_path / "in [brackets]").mkdir()
+    (tmp_path / "in b").mkdir()
+    tables = {"[a].csv": ["1"], "a.csv": ["2"]}
+    for name in [*ODD_NAMES, *(f"in [brackets]/{each}" for each in tables), "in b/other.csv"]:
+        table, path = pa.table({"k": [name], "n": [1]}), (tmp_path / name).with_suffix(f".{form}")
+        match form:
+            case "csv":
+                path.write_text(f'k,n\n"{name}",1\n')
+            case "jsonl":
+                path.write_text(f'{{"k": "{name}", "n": 1}}\n')
+            case "parquet":
+                parquet.write_table(table, path)
+            case _:
+                feather.write_feather(table, path)
+    driver = opened(str(tmp_path), tmp_path)
+    for name in ODD_NAMES:
+        quoted = name.removesuffix(".csv").replace('"', '""')
+        assert rows(driver, f'select k from "{quoted}"') == [(name,)]
+    inner = [(f"in [brackets]/{each}",) for each in tables]
+    assert rows(driver, 'select k from "in [brackets]" order by k') == inner
+    alone = opened({"one": f"x[1].{form}", "other": f"in [brackets]/[a].{form}"}, tmp_path)
+    assert [rows(alone, f"select k from {each}") for each in ("one", "other")] == [[("x[1].csv",)], [inner[0]]]
+    within = opened(str(tmp_path / "in [brackets]"), tmp_path)
+    assert rows(within, 'select k from "[a]"') == [inner[0]]
+
+
+@pytest.mark.parametrize("folder", ["data", "data [1]"])
+def test_a_link_out_of_a_folder_with_any_name(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "k?.csv").write_text("k,n\n1,2\n")
+    driver = opened(str(tmp_path / folder), tmp_path)
+    (tmp_path / "secret.csv").write_text("k,n\n3,4\n")
+    (tmp_path / folder / "k?.csv").unlink()
+    (tmp_path / folder / "k?.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(DatabaseUnavailableError):
+        rows(driver, 'from "k?"')
+
+
+def test_a_name_that_is_a_pattern_shows_no_columns_of_other_files(tmp_path: Path) -> None:
+    """Where such a pattern fits a link out of the folder."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "secret.csv").write_text("secret,other\n1,2\n")
+    (tmp_path / "data" / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (tmp_path / "data" / "l?nk.csv").write_text("k,n\n1,2\n")
+    (table,) = opened(str(tmp_path / "data"), tmp_path).tables()
+    assert [each.name for each in table.columns] == ["k", "n"]
+
+
 def test_a_file_that_is_damaged_is_named_without_its_path(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.arrow"):
         (tmp_path / name).write_bytes(b"no table at all")

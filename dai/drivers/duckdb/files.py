@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -166,7 +167,7 @@ class Files(DuckDB):
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
             f"temp_directory = '{self._own.name}/spilled'",
-            f"allowed_paths = {_listed(paths)}",
+            f"allowed_paths = {_listed([*paths, *map(glob.escape, paths)])}",
             "enable_external_access = false",
         ):
             new.execute(f"SET GLOBAL {setting}")
@@ -224,7 +225,7 @@ class Files(DuckDB):
             raise DataError(f"The files of the table {table!r} are of several formats: {', '.join(sorted(forms))}.")
         files = [self._readable(form, path, changed, size) for _, form, path, changed, size in own]
         hive = str(any("=" in Path(each).parent.name for each in files)).lower()
-        return files, _READERS[min(forms)].format(_listed(files), hive=hive)
+        return files, _READERS[min(forms)].format(_listed(map(glob.escape, files)), hive=hive)
 
     def _local(self, table: str, place: str) -> list[str]:
         """The paths of what has an address."""
@@ -278,7 +279,8 @@ def _matches(path: str) -> list[str]:
     """
     if not glob.has_magic(path):
         return [path]
-    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts)).resolve()
+    parts = ((part, re.sub(r"\[([*?[])\]", r"\1", part)) for part in Path(path).parts[:-1])
+    folder = Path(*(name for _, name in takewhile(lambda each: each[0] == glob.escape(each[1]), parts))).resolve()
     return [each for each in sorted(glob.glob(path, recursive=True)) if Path(each).resolve().is_relative_to(folder)]
 
 
@@ -350,7 +352,7 @@ def _rows(form: str, path: str, size: int) -> int | None:
     return max(round(size * lines / len(sample)) - header, 0) if lines else 0
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _listed(paths: Iterable[str]) -> str:
     return "[" + ", ".join("'" + each.replace("'", "''") + "'" for each in paths) + "]"
 
 
@@ -374,7 +376,8 @@ def _unreadable(table: str, files: Sequence[str], error: duckdb.Error) -> DataEr
     if "unicode" in text.lower() and message.startswith("CSV Error"):
         message = f"it is not UTF-8 ({message.removeprefix('CSV Error on ').lower()})"
     for each in files:
-        message = message.replace(each, Path(each).name)
+        for path in (each, glob.escape(each)):
+            message = message.replace(path, Path(each).name)
     hint = f"Convert it to UTF-8: iconv -f {_encoding(files, text)} -t utf8." if "unicode" in text.lower() else None
     return DataError(f"The files of the table {table!r} cannot be read: {message}", hint=hint)
 

@@ -4,6 +4,7 @@ and does not say so."""
 from __future__ import annotations
 
 import csv
+import glob
 import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -45,7 +46,7 @@ def check_headers(connection: DuckDBPyConnection, paths: Sequence[str], columns:
 
 def _check(connection: DuckDBPyConnection, path: str, first: int, delimiter: str) -> None:
     with suppress(duckdb.Error):  # where DuckDB finds no columns at all
-        skipped, has_header, names, types, sniffed = connection.execute(_SNIFFED, [path]).fetchall()[0]
+        skipped, has_header, names, types, sniffed = connection.execute(_SNIFFED, [glob.escape(path)]).fetchall()[0]
         if skipped:
             lost, delimiter = not has_header or {*types} == {"VARCHAR"}, sniffed
         else:
