@@ -118,6 +118,10 @@ def test_queries_reach_no_file(driver: Driver, tmp_path: Path, sql: str) -> None
         "LOAD '{}'",
         "PRAGMA database_list",
         "UPDATE EXTENSIONS",
+        "CREATE VIEW told AS SELECT * FROM duckdb_settings()",
+        "CREATE MACRO told(name) AS current_setting(name)",
+        "CREATE MACRO told(sql) AS TABLE SELECT * FROM query(sql)",
+        "CREATE TABLE told AS FROM query('FROM duckdb_databases()')",
     ],
 )
 def test_updates_reach_no_file_and_no_setting(driver: Driver, tmp_path: Path, sql: str) -> None:
@@ -126,6 +130,21 @@ def test_updates_reach_no_file_and_no_setting(driver: Driver, tmp_path: Path, sq
         update(driver, sql.format(target))
     assert str(tmp_path) not in str(caught.value.detail)
     assert not target.exists()
+
+
+def test_who_writes_gives_the_database_no_other_name(driver: Driver) -> None:
+    """It would be the name for everybody, until the service is restarted."""
+    (name,) = table(driver, "SELECT current_database() AS name")["name"].to_pylist()
+    with pytest.raises(StatementError):
+        update(driver, f'ALTER DATABASE "{name}" SET ALIAS TO other')
+    assert table(driver, "SELECT current_database() AS name")["name"].to_pylist() == [name]
+
+
+def test_tables_may_be_called_as_functions_that_run_a_text(driver: Driver) -> None:
+    update(driver, "CREATE TABLE IF NOT EXISTS query (a INTEGER, b INTEGER)")
+    update(driver, "CREATE INDEX query_table ON query (a)")
+    assert update(driver, "INSERT INTO query (a, b) VALUES (1, 2)") == 1
+    assert table(driver, "SELECT a FROM query").num_rows == 1
 
 
 def test_python_objects_are_not_tables(driver: Driver) -> None:

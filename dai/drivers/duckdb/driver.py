@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -78,6 +79,8 @@ _BUILDING = frozenset(
     "json_serialize_plan query query_table register_external_resource register_external_resource_type".split()
 )
 """Functions that run a text, in which no name could be found."""
+_BEFORE_TABLES = frozenset("exists into on references table".split())
+"""Words behind which a name and a parenthesis are a table and its columns."""
 _VECTOR_ROWS = 2048
 MEMORY = ":memory:"
 
@@ -323,7 +326,10 @@ class _Session(PooledSession[DuckDBPyConnection]):
                 raise StatementError("Send one statement at a time.", sql=sql)
             statement = statements[0]
             kind = kind_of(statement)
-            if kind is None or kind in _REFUSED:
+            _check_names(sql, _TELLING)
+            words = (sql[start:end].upper() for each, start, end in tokens(sql, SYNTAX) if each == "word")
+            renames = kind == StatementType.ALTER and [*islice(words, 2)] == ["ALTER", "DATABASE"]  # for everybody
+            if kind is None or kind in _REFUSED or renames:
                 raise StatementError(
                     "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
                 )
@@ -352,7 +358,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
 
 
 def _check_names(sql: str, telling: frozenset[str]) -> None:
-    called = ""
+    called = before = ""
     for kind, start, end in tokens(sql, SYNTAX):
         text = sql[start:end]
         if called and text == "(":
@@ -366,7 +372,8 @@ def _check_names(sql: str, telling: frozenset[str]) -> None:
             raise StatementError(
                 f"{name} is not allowed: it gives information about the service.", sql=sql, position=start + 1
             )
-        called = name if name in _BUILDING else ""
+        called = name if name in _BUILDING and before not in _BEFORE_TABLES else ""
+        before = name
 
 
 def _changed(result: DuckDBPyConnection) -> int:
