@@ -46,13 +46,13 @@ def options_for(address: str, arguments: Mapping[str, Any], profile: str | None 
     profile that does not exist or is for another address."""
     known = _profiles()
     named = None if profile is _NOBODY else _named(profile, known)
-    if named is not None and not _below(address, str(known[named].get("url", ""))):
+    if named is not None and not is_below(address, str(known[named].get("url", ""))):
         raise ConfigurationError(
             f"The profile {named!r} is for {known[named].get('url')}, not for {_origin(address)}.",
             hint="Credentials of a profile are sent to its own address only. Leave the profile out, or use its "
             "address.",
         )
-    fitting = named or next((name for name, each in known.items() if _below(address, str(each.get("url", "")))), None)
+    fitting = named or next((name for name, each in known.items() if is_below(address, str(each.get("url", "")))), None)
     environment = from_environment()
     own = {} if fitting is None else _options(fitting, known[fitting])
     sources = (arguments, own, environment) if named is not None else (arguments, environment, own)
@@ -79,7 +79,7 @@ class Personal:
         could read it."""
         known = _profiles()
         named = _named(self.profile, known)
-        covers = named is not None and _below(address, str(known[named].get("url", "")))
+        covers = named is not None and is_below(address, str(known[named].get("url", "")))
         options = options_for(address, arguments, named if covers else _NOBODY)
         parts = urlsplit(address)
         is_open = parts.scheme != "https" and not is_loopback(parts.hostname or "")
@@ -189,7 +189,8 @@ def _secret(profile: str, value: str) -> str:
     return str(token)
 
 
-def _below(address: str, url: str) -> bool:
+def is_below(address: str, url: str) -> bool:
+    """Whether the address is that of the url or below it."""
     wanted, allowed = urlsplit(address), urlsplit(url)
     path = allowed.path.rstrip("/")
     same = (wanted.scheme, wanted.netloc.lower()) == (allowed.scheme, allowed.netloc.lower()) and bool(allowed.netloc)

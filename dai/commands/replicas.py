@@ -103,6 +103,11 @@ def add(commands: Any) -> None:
     refresh.add_argument("targets", nargs="*", metavar="TARGET", help="the copies (default: all)")
     refresh.add_argument("--source", metavar="TARGET", help="the table to copy (default: the first original)")
     refresh.set_defaults(run=run_refresh)
+    for each in (copy, refresh):
+        trust = (
+            "a service in the catalog that gets your credentials, besides this machine and what you name; repeatable"
+        )
+        each.add_argument("--service", action="append", default=[], metavar="URL", help=trust)
     status = actions.add_parser("status", help="print the numbers of names, targets, mappings and catalogs")
     status.set_defaults(run=run_status)
     for each in actions.choices.values():
@@ -255,7 +260,8 @@ def run_indexes(arguments: argparse.Namespace) -> int:
 def run_copy(arguments: argparse.Namespace) -> int:
     from dai.replicas.copying import Copying
 
-    copying = Copying(_server(arguments), Options(**from_environment()))
+    services = [arguments.server, *arguments.service]
+    copying = Copying(_server(arguments), Options(**from_environment()), services)
     copied = copying.copy(arguments.logical, arguments.to, source=arguments.source, name=arguments.name)
     print(f"{copied.target}: {copied.rows:,} rows, checksum {copied.checksum}")
     _say_missing(copied)
@@ -272,7 +278,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     from dai.replicas.copying import Copying
 
     server, failed = _server(arguments), False
-    copying, locations = Copying(server, Options(**from_environment())), server.find([arguments.logical])
+    services = [arguments.server, *arguments.service, *arguments.targets]
+    copying = Copying(server, Options(**from_environment()), services)
+    locations = server.find([arguments.logical])
     listed = locations.targets.get(arguments.logical, ())
     copies = [each for each in listed if "copied" in locations.attributes.get(each, {}) and each != arguments.source]
     for target in arguments.targets or copies:

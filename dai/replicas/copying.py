@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,8 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.client import Options, Service, activity, document, element, parted
+from dai.client.credentials import is_below
+from dai.client.http.transport import is_loopback
 from dai.client.service import Resource
-from dai.errors import ConflictError, DaiError, DataError, NotFoundError
+from dai.errors import ConflictError, DaiError, DataError, DeniedError, NotFoundError
 from dai.formats.values.text import canonical, is_numeric_text, to_text
 from dai.plugins import nearest
 from dai.replicas.client import Attributes, Locations, ReplicaClient, TableTarget, columns_digest
@@ -183,10 +186,11 @@ class _Place:
 
 
 class Copying:
-    """With the services of sources and copies, whom ``options`` say who asks."""
+    """With the services of sources and copies, whom ``options`` say who asks. Whoever may write into the catalog
+    chooses their addresses, so credentials go only to this machine, to what a call names, and below ``services``."""
 
-    def __init__(self, catalog: ReplicaClient, options: Options) -> None:
-        self._catalog, self._options = catalog, options
+    def __init__(self, catalog: ReplicaClient, options: Options, services: Sequence[str] = ()) -> None:
+        self._catalog, self._options, self._services = catalog, options, services
 
     def copy(self, logical: str, to: str, *, source: str | None = None, name: str | None = None) -> Copied:
         """A copy of the logical table in the resource at the URL, under the name of the original unless given.
@@ -195,7 +199,8 @@ class Copying:
         where the copy is not the same as the original."""
         original = self._original(logical, self._catalog.find([logical]), source)
         name = name or original.table.rpartition(".")[2]
-        with closing(self._resource(original.address)) as there, closing(self._resource(to)) as here:
+        own = [to, *filter(None, [source])]
+        with closing(self._resource(original.address, own)) as there, closing(self._resource(to, own)) as here:
             if any(each["name"] == name for each in here.schema(fresh=True)):
                 raise ConflictError(f"There is already a table {name!r} in {to}.", hint="Give the copy another name.")
             since, from_ = time.time(), _Place.of(there, original.table)
@@ -215,8 +220,11 @@ class Copying:
             )
         if "copied" not in locations.attributes.get(target, {}):
             raise ConflictError(f"{target!r} is an original, not a copy: it cannot be refreshed.")
-        original = self._original(logical, locations, source, but=target)
-        with closing(self._resource(original.address)) as there, closing(self._resource(table.address)) as here:
+        original, own = self._original(logical, locations, source, but=target), [*filter(None, [source])]
+        with (
+            closing(self._resource(original.address, own)) as there,
+            closing(self._resource(table.address, own)) as here,
+        ):
             since, from_ = time.time(), _Place.of(there, original.table)
             names = [each for each, _ in from_.columns]
             old: _Place | None = None
@@ -259,10 +267,18 @@ class Copying:
             f"{logical!r} has no original, only copies.", hint=f"Name one to copy. {_table_hint(targets)}"
         )
 
-    def _resource(self, url: str) -> Resource:
+    def _resource(self, url: str, own: Sequence[str]) -> Resource:
+        """``own``: addresses that the caller has named."""
         base, name = parted(url)
         if name is None:
             raise NotFoundError(f"{url!r} names no resource.", hint=f"It looks like {base}/resources/NAME.")
+        options, host = self._options, urlsplit(base).hostname or ""
+        trusted = is_loopback(host) or any(is_below(base, parted(each)[0]) for each in (*own, *self._services))
+        if (options.token or options.certificate or options.signing_key) and not trusted:
+            raise DeniedError(
+                f"The replica service names {base}, which does not get your credentials.",
+                hint=f"If you trust that service: --service {base}",
+            )
         return Service(base, self._options).resource(name)
 
     def _loaded(self, original: _Place, here: Resource) -> tuple[_Place, Checksum, tuple[str, ...]]:

@@ -14,7 +14,8 @@ import dai
 from dai.__main__ import main
 from dai.api.server.serve import Background, background
 from dai.client import Options
-from dai.errors import ConflictError, DaiError, DataError, NotFoundError
+from dai.client.http.transport import Transport
+from dai.errors import ConflictError, DaiError, DataError, NotFoundError, UnreachableError
 from dai.replicas.client import ReplicaClient, TableTarget
 from dai.replicas.copying import Checksum, Copied, Copying, _Place
 from tests.api.conftest import configured
@@ -304,6 +305,37 @@ def test_the_commands(
     assert code == 1
     assert "is an original, not a copy" in said
     assert run("refresh", "none")[0] == 1
+
+
+@pytest.mark.parametrize("role", ["original", "copy"])
+def test_credentials_go_to_no_service_that_only_the_catalog_names(
+    service: Background, role: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may write into the catalog got the token of who copied."""
+    asked: list[str] = []
+    send = Transport.send
+
+    def sent(self: Transport, *request: Any, **more: Any) -> Any:
+        if "elsewhere" not in self.base:
+            return send(self, *request, **more)
+        asked.append(str(self.options.token))
+        raise UnreachableError("It is not there.")
+
+    elsewhere = TableTarget("https://elsewhere.example.org/resources/sky", "people")
+    with closing(ReplicaClient(service.url)) as client:
+        client.ask("DELETE", "/mappings")
+        client.register({("people", elsewhere if role == "original" else at(service, "original")): {"rows": 1}})
+        if role == "copy":
+            client.register({("people", elsewhere): {"copied": 1.0, "rows": 1}})
+    monkeypatch.setenv("DAI_TOKEN", "secret")
+    verb = ["copy", "people", "--to", at(service, "sqlite").address] if role == "original" else ["refresh", "people"]
+    command = ["replicas", *verb, "--server", service.url]
+    monkeypatch.setattr(Transport, "send", sent)
+    assert main(command) == 1
+    assert "--service https://elsewhere.example.org" in capsys.readouterr().err
+    assert asked == []
+    assert main([*command, "--service", "https://elsewhere.example.org"]) == 1
+    assert asked[:1] == ["secret"]
 
 
 # --- the checksum ---
