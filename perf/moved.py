@@ -26,13 +26,12 @@ from dai.streams.cancellation import Cancellation
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import Filter, Operator, Remote, Scan, Sort
-from dqp.algebra.trees import walk
+from dqp.algebra.trees import remotes, walk
 from dqp.coordinator import Coordinator
 from dqp.coordinator.plans import Planned
 from dqp.coordinator.running import Running
 from dqp.execution.execution import Measurement
 from dqp.execution.fetch import scans_of
-from dqp.execution.leaves import remotes
 from dqp.planning.rules import applied
 from dqp.planning.rules.columns import prune_columns
 from dqp.settings import load

@@ -35,9 +35,8 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.algebra.table import Table
-from dqp.algebra.trees import everywhere, rewritten, walk
+from dqp.algebra.trees import everywhere, remotes, rewritten, walk
 from dqp.catalog.catalog import Catalog
-from dqp.execution.leaves import remotes
 from dqp.planning.context import Context
 from dqp.planning.rules import applied
 from dqp.planning.rules.columns import prune_columns

@@ -1,8 +1,9 @@
-"""Balances long chains of AND and of OR, because recursion over an expression is as deep as the expression."""
+"""Makes and takes apart chains of AND and of OR. Long chains are balanced, because recursion over an expression is as
+deep as the expression."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -66,9 +67,13 @@ def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
     return [condition]
 
 
-def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
-    """The parts joined by AND; None if there are none."""
-    if not parts:
-        return None
-    copies = [each.copy() for each in parts]
-    return chained(exp.And, [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in copies])
+def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
+    """The parts joined by AND, None if there are none. Does not copy the parts."""
+    operands = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
+    return chained(exp.And, operands) if operands else None
+
+
+def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
+    """The parts joined by OR, None if there are none. Does not copy the parts."""
+    operands = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
+    return chained(exp.Or, operands) if operands else None

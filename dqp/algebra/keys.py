@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from sqlglot import exp
 
-from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import SELECTIVITY, Filter, Operator, column
 
 MOST_KEYS = 500_000
@@ -60,6 +60,15 @@ class Members(exp.Expression, exp.Predicate):
         return table
 
 
+def number_of_keys(condition: exp.Expression) -> int:
+    """How many values or combinations the condition looks for in a list or a table; 0 for other conditions."""
+    if isinstance(condition, Members):
+        return int(condition.key_table.data.num_rows)
+    if isinstance(condition, Keys):
+        return condition.text_of_numbers.count(",") + 1
+    return len(condition.expressions) if isinstance(condition, exp.In) else 0
+
+
 def in_list(name: str, keys: Iterable[exp.Expression], part: float | None) -> exp.In:
     """The condition that the column is one of the literals; ``part`` as in ``in_numbers``, None if unknown."""
     listed = exp.In(this=column(name), expressions=[*keys])
@@ -97,5 +106,5 @@ def without_members(node: Operator) -> Operator:
     """A filter by what else it asks: keys leave out rows that nothing needs."""
     if not isinstance(node, Filter) or node.condition.find(Members) is None:
         return node
-    left = conjunction([each for each in conjuncts(node.condition) if not isinstance(each, Members)])
+    left = all_of(each for each in conjuncts(node.condition) if not isinstance(each, Members))
     return node.input if left is None else replace(node, condition=left)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
 
+from dqp.algebra.chains import conjuncts
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -48,6 +50,13 @@ class Nested(exp.Expression):
     def kind(self) -> str:
         kind: str = self.args["kind"]
         return kind
+
+    def over(self, plan: Operator, change: Callable[[Any], exp.Expression] = lambda each: each) -> Nested:
+        """The same over another plan, with its operand changed."""
+        arguments = {**self.args, "plan": plan}
+        if arguments.get("this") is not None:
+            arguments["this"] = change(self.this)
+        return Nested(**arguments)
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,20 @@ class Join(_Binary):
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.left.columns if self.kind in ("semi", "anti") else self.left.columns + self.right.columns
+
+    @cached_property
+    def equal_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns (left, right) that the condition makes equal."""
+        left, right = frozenset(self.left.columns), frozenset(self.right.columns)
+        pairs = []
+        for each in conjuncts(self.condition):
+            if type(each) is exp.EQ and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
+                one, other = each.this.name, each.expression.name
+                if one in right:
+                    one, other = other, one
+                if one in left and other in right:
+                    pairs.append((one, other))
+        return tuple(pairs)
 
     @property
     def expressions(self) -> tuple[exp.Expression, ...]:
@@ -380,6 +403,11 @@ class Names:
 def column(identifier: str) -> exp.Column:
     """The column with that identifier as an expression."""
     return exp.Column(this=exp.Identifier(this=identifier, quoted=True))
+
+
+def quoted(identifier: str) -> str:
+    """The identifier in DuckDB's SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
 
 
 def subqueries(expression: exp.Expression) -> list[Nested]:

@@ -32,6 +32,11 @@ def walk_deep(tree: Operator) -> Iterator[Operator]:
             yield from walk_deep(plan)
 
 
+def remotes(tree: Operator) -> Iterator[Remote]:
+    """The remote subtrees, with those in the plans of expressions."""
+    return (node for node in walk_deep(tree) if isinstance(node, Remote))
+
+
 def identifiers(tree: Operator) -> Iterator[str]:
     """Every identifier that the tree or a plan in its expressions outputs."""
     for node in walk_deep(tree):
@@ -43,6 +48,13 @@ def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operato
     inputs = [rewritten(each, change) for each in tree.inputs]
     same = all(one is other for one, other in zip(inputs, tree.inputs, strict=True))
     return change(tree if same else tree.with_inputs(*inputs))
+
+
+def exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
+    """The tree with another subtree in place of one object."""
+    if tree is old:
+        return new
+    return tree.with_inputs(*(exchanged(each, old, new) for each in tree.inputs))
 
 
 def used(expression: exp.Expression) -> frozenset[str]:
@@ -78,8 +90,7 @@ def substituted(expression: exp.Expression, by: dict[str, exp.Expression]) -> ex
         if isinstance(node, exp.Column) and node.name in by:
             return by[node.name].copy()
         if isinstance(node, Nested) and free(node.plan) & by.keys():
-            arguments = {**node.args, "plan": everywhere(node.plan, lambda each: substituted(each, by))}
-            return Nested(**arguments)
+            return node.over(everywhere(node.plan, lambda each: substituted(each, by)))
         return node
 
     changed: exp.Expression = expression.transform(change)

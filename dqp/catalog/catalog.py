@@ -31,6 +31,7 @@ from dai.plugins import MOST, nearest
 from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
+from dqp.algebra.operators import quoted
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.discovery.sources import DiscoveredSources
@@ -43,7 +44,7 @@ from dqp.catalog.sources.source import Source
 from dqp.catalog.statistics.learned import Learned
 from dqp.catalog.statistics.sampling import Sampled
 from dqp.catalog.uploads import Uploads
-from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
+from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, words
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
 

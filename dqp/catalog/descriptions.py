@@ -17,9 +17,10 @@ from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import DaiError, StatementError
 from dai.streams.meaning import Meaning
 from dqp.algebra import types
+from dqp.algebra.operators import quoted
 from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.validator import path_of, quoted
+from dqp.catalog.validator import path_of
 
 Shape = Sequence[tuple[str, str]]
 _WORDS = ("SHOW", "DESCRIBE", "DESC", "SUMMARIZE")

@@ -26,6 +26,7 @@ from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import kind_of
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import ConfigurationError, NotAQueryError, ParameterError, StatementError
+from dqp.algebra.operators import quoted
 
 _CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1, "async_threads": 0}
 _SETTINGS = (
@@ -288,10 +289,6 @@ def functions() -> tuple[str, ...]:
     with duckdb.connect() as connection:
         rows = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
     return tuple(name for (name,) in rows if name.isidentifier())
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def words(sql: str) -> frozenset[str]:

@@ -131,7 +131,7 @@ def _moved(tree: Operator, tables: dict[Table, Table]) -> Operator:
 
     def change(node: exp.Expression) -> exp.Expression:
         if isinstance(node, Nested):
-            return Nested(**{**node.args, "plan": _moved(node.plan, tables)})
+            return node.over(_moved(node.plan, tables))
         return node
 
     if isinstance(tree, Scan):

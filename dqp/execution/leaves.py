@@ -9,8 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dai.errors import DataError
-from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim
-from dqp.algebra.trees import plans_in, walk_deep
+from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim, quoted
+from dqp.algebra.trees import plans_in, remotes
 from dqp.algebra.types import duckdb_type
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
@@ -100,11 +100,6 @@ def statement_key(remote: Remote, catalog: Catalog) -> object:
     return (remote.source, same)
 
 
-def remotes(tree: Operator) -> Iterator[Remote]:
-    """The remote subtrees, those in the plans of expressions included."""
-    return (node for node in walk_deep(tree) if isinstance(node, Remote))
-
-
 def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
     """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
     may name its tables more than once, a subquery in an expression may run for several rows. One SELECT from
@@ -155,11 +150,6 @@ def _arrives(field: pa.Field, want: str) -> bool:
 def table_of(name: str) -> str:
     """The name of the CTE that reads an input; users do not write such names in queries."""
     return f"input {name}"
-
-
-def quoted(name: str) -> str:
-    """As an identifier of DuckDB's."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def over(body: str, tables: Mapping[str, str], repeated: Container[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dai.drivers.duckdb.types import arrow_type
 from dai.errors import StatementError
+from dqp.algebra.operators import quoted
 
 _LISTS = frozenset({"list", "array"})
 _NESTED = frozenset({"struct", "map", "union", "tuple", "variant"})
@@ -45,7 +46,7 @@ def _carried(type: Any) -> str:
         return f"TUPLE({', '.join(_carried(each) for _, each in type.children)})"
     if kind in ("struct", "union"):
         # The first child of a union is its tag, which has no name.
-        items = (f"{_quoted(name)} {_carried(each)}" for name, each in type.children if name or kind == "struct")
+        items = (f"{quoted(name)} {_carried(each)}" for name, each in type.children if name or kind == "struct")
         return f"{kind.upper()}({', '.join(items)})" if type.children else kind.upper()
     if kind == "variant":
         raise _refused("VARIANT", "JSON")
@@ -72,7 +73,3 @@ def _refused(what: str, instead: str) -> StatementError:
         f"A {what} within the query cannot be sent from one of its fragments to another.",
         hint=f"CAST it AS {instead} in the expression that computes it.",
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

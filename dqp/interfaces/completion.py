@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens
+from dqp.algebra.operators import quoted
 from dqp.catalog.validator import functions
 from dqp.interfaces.listing import Names
 
@@ -106,4 +107,4 @@ def _unquoted(written: str) -> str:
 
 def _quote(name: str) -> str:
     """In quotes where SQL needs them: DuckDB keeps capitals, and finds them without quotes."""
-    return name if _PLAIN.fullmatch(name.lower()) else '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN.fullmatch(name.lower()) else quoted(name)

@@ -14,7 +14,7 @@ from dai.client.results.table import lines
 from dai.client.results.tabular import Tabular, checked_rows
 from dai.plugins import nearest
 from dai.streams.stream import Stream
-from dqp.catalog.validator import quoted
+from dqp.algebra.operators import quoted
 
 Names = Mapping[tuple[str, ...], Sequence[str]]
 """The columns of tables by their paths: (source, table) or (source, schema, table), (name,) of views and uploads."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort
-from dqp.algebra.trees import walk, walk_deep
+from dqp.algebra.trees import remotes, walk
 from dqp.catalog.statistics.learned import Learned
 from dqp.planning.alternatives import Overtaking
 from dqp.planning.context import Context
@@ -56,7 +56,7 @@ def learn(
     if learned is None or seconds < LEAST_SECONDS:
         return
     context = replace(context, estimator=context.estimator.again())
-    planned = {each for each in walk_deep(tree) if isinstance(each, Remote)}
+    planned = set(remotes(tree))
     for overtaking in overtakings:
         if overtaking.won:
             _learn_seconds(overtaking.remote.tree, max(overtaking.first or 0.0, TWICE * overtaking.here), learned)

@@ -17,6 +17,7 @@ from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
+from dqp.planning.predicates import count_of
 from dqp.planning.splitting import large, scanned
 
 GROUPS = 50_000.0
@@ -78,9 +79,6 @@ def merging(whole: Aggregate, parts: Operator, names: list[str]) -> Aggregate:
 
 
 def merged(expression: exp.Expression, part: str) -> exp.Expression:
-    """The expression that merges the parts of an aggregate. A count stays a BIGINT that is 0 without rows."""
+    """The expression that merges the parts of an aggregate."""
     merge: exp.Expression = MERGED[type(expression)](this=column(part))
-    if not isinstance(expression, exp.Count):
-        return merge
-    zero = exp.Coalesce(this=merge, expressions=[exp.Literal.number(0)])
-    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT"))
+    return count_of(merge) if isinstance(expression, exp.Count) else merge

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 from sqlglot import exp
 
-from dqp.algebra.chains import chained
+from dqp.algebra.chains import all_of
 from dqp.algebra.constants import value
-from dqp.algebra.operators import Nested, Operator, column
+from dqp.algebra.operators import Filter, Nested, Operator, column
 from dqp.algebra.trees import everywhere, free, walk
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -74,11 +74,8 @@ def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expr
             other = by.get(each.name, each)
             return exp.Paren(this=other) if isinstance(other, exp.Binary) else other
         if isinstance(each, Nested) and free(each.plan) & by.keys():
-            arguments = dict(each.args)
-            arguments["plan"] = everywhere(each.plan, lambda inner: replaced(inner, by))
-            if each.args.get("this") is not None:
-                arguments["this"] = replaced(each.this, by)
-            return Nested(**arguments)
+            plan = everywhere(each.plan, lambda inner: replaced(inner, by))
+            return each.over(plan, lambda operand: replaced(operand, by))
         return None
 
     return rebuilt(node, change)
@@ -88,26 +85,15 @@ def with_plans(node: exp.Expression, change: Callable[[Nested], Operator]) -> ex
     """The expression with other plans in its nested queries, also in those of their operands."""
 
     def other(each: exp.Expression) -> exp.Expression | None:
-        if not isinstance(each, Nested):
-            return None
-        arguments = {**each.args, "plan": change(each)}
-        if each.args.get("this") is not None:
-            arguments["this"] = rebuilt(each.this, other)
-        return Nested(**arguments)
+        return each.over(change(each), lambda operand: rebuilt(operand, other)) if isinstance(each, Nested) else None
 
     return rebuilt(node, other)
 
 
-def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
-    """The parts joined by AND, None if there are none. Does not copy the parts."""
-    operands = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
-    return chained(exp.And, operands) if operands else None
-
-
-def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
-    """The parts joined by OR, None if there are none."""
-    operands = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
-    return chained(exp.Or, operands) if operands else None
+def filtered(tree: Operator, predicates: Iterable[exp.Expression]) -> Operator:
+    """The rows of the tree for which all predicates are true; the tree itself without any."""
+    condition = all_of(predicates)
+    return tree if condition is None else Filter(tree, condition)
 
 
 def disjuncts(condition: exp.Expression) -> list[exp.Expression]:
@@ -264,6 +250,23 @@ def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Exp
 def same(one: str, other: str) -> exp.Expression:
     """The predicate that two columns, named by identifiers, are equal."""
     return exp.EQ(this=column(one), expression=column(other))
+
+
+def partition_keys(expressions: Iterable[exp.Expression]) -> frozenset[str] | None:
+    """The columns by which every window in the expressions is partitioned: a filter on them drops whole partitions.
+    None without a window."""
+    keys = [
+        frozenset(one.name for one in window.args.get("partition_by") or () if isinstance(one, exp.Column))
+        for each in expressions
+        for window in each.find_all(exp.Window)
+    ]
+    return frozenset.intersection(*keys) if keys else None
+
+
+def count_of(total: exp.Expression) -> exp.Expression:
+    """A sum of counts as the count it is: a BIGINT, and 0 without rows."""
+    zero = exp.Coalesce(this=total, expressions=[exp.Literal.number(0)])
+    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
 
 
 TRUE = exp.Boolean(this=True)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dqp.algebra.constants import PLACE
 from dqp.algebra.operators import Nested, Operator, Remote, Verbatim
-from dqp.algebra.trees import everywhere, rewritten, walk_deep
+from dqp.algebra.trees import everywhere, remotes, rewritten, walk_deep
 from dqp.planning.context import Context
 from dqp.planning.predicates import COMPARISONS, bare, rebuilt
 from dqp.planning.rules.subtrees import refused
@@ -68,10 +68,7 @@ def with_values(tree: Operator, values: Mapping[str, str]) -> Operator:
             text = values.get(node.args.get(PLACE, ""), node.this)
             return node if text == node.this else exp.Literal(**{**node.args, "this": text})
         if isinstance(node, Nested):
-            arguments = {**node.args, "plan": with_values(node.plan, values)}
-            if node.args.get("this") is not None:
-                arguments["this"] = rebuilt(node.this, change)
-            return Nested(**arguments)
+            return node.over(with_values(node.plan, values), lambda operand: rebuilt(operand, change))
         return None
 
     def statement(node: Operator) -> Operator:
@@ -82,17 +79,13 @@ def with_values(tree: Operator, values: Mapping[str, str]) -> Operator:
 
 def expected(tree: Operator, context: Context) -> tuple[float, ...]:
     """The estimated rows of the tree's statements."""
-    return tuple(context.estimator.rows(each.tree) for each in _remotes(tree))
+    return tuple(context.estimator.rows(each.tree) for each in remotes(tree))
 
 
 def fits(tree: Operator, context: Context, rows: Sequence[float]) -> bool:
     """Whether the tree with other values is still a good plan, and one that its sources run. ``rows``: as ``expected``
     with the values that it was made for."""
-    return all(_fits(each, context, before) for each, before in zip(_remotes(tree), rows, strict=True))
-
-
-def _remotes(tree: Operator) -> list[Remote]:
-    return [each for each in walk_deep(tree) if isinstance(each, Remote)]
+    return all(_fits(each, context, before) for each, before in zip(remotes(tree), rows, strict=True))
 
 
 def _fits(remote: Remote, context: Context, before: float) -> bool:

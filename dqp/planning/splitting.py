@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.constants import narrowed
 from dqp.algebra.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
 from dqp.algebra.trees import walk, walk_deep
@@ -186,7 +186,7 @@ def _ranged(
     if low is None and scan.table.column(key).nullable:
         # SQLite allows NULL in a primary key.
         condition = exp.Or(this=condition, expression=exp.Is(this=column(identifier), expression=exp.Null()))
-    both = conjunction([*conjuncts(condition_above), condition])
+    both = all_of([*conjuncts(condition_above), condition])
     assert both is not None
     filtered = Filter(read, both)
     return Project(filtered, tuple((each, column(each)) for each in scan.columns))

@@ -33,14 +33,14 @@ from dai.errors import BusyError, DaiError
 from dai.streams.stream import Stream
 from dqp.algebra.constants import literal
 from dqp.algebra.operators import Aggregate, Exchange, Join, Names, Operator, Project, Remote, Sort, column
-from dqp.algebra.trees import identifiers, walk
+from dqp.algebra.trees import identifiers, remotes, walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.service import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import arrow_field
 from dqp.execution.execution import Execution, Slots
 from dqp.execution.fetch import LOST
-from dqp.execution.leaves import remotes, statement_key
+from dqp.execution.leaves import statement_key
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context

@@ -12,14 +12,14 @@ from sqlglot import exp
 from dai.errors import DaiError, InternalError
 from dai.streams.stream import Stream
 from dai.streams.tracing import streamed
-from dqp.algebra.operators import Call, Operator, Project, Remote, Scan
-from dqp.algebra.trees import walk
+from dqp.algebra.operators import Call, Operator, Project, Remote, Scan, quoted
+from dqp.algebra.trees import remotes, walk
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.execution.fetch import LOST, Lost, direct, places
 from dqp.execution.fragment import Body, Columns, FragmentRunner, Leaf, Tuples, body_of
-from dqp.execution.leaves import quoted, read_as, remotes
+from dqp.execution.leaves import read_as
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.alternatives import Alternative, Chance

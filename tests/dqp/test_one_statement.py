@@ -12,8 +12,8 @@ import pytest
 
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote
+from dqp.algebra.trees import remotes
 from dqp.coordinator import Coordinator
-from dqp.execution.leaves import remotes
 from tests.dqp import plans
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, compared, order

@@ -32,12 +32,11 @@ from dqp.algebra.operators import (
     Verbatim,
     column,
 )
-from dqp.algebra.trees import identifiers, used, walk
+from dqp.algebra.trees import identifiers, remotes, used, walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.execution.execution import Execution
-from dqp.execution.leaves import remotes
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.rules import RULES, applied

@@ -15,7 +15,7 @@ from dqp.algebra.trees import walk
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, key_seconds
-from dqp.planning.costing.work import Work, equal, indexed
+from dqp.planning.costing.work import Work, indexed
 
 HOPED = 0.7
 """The power of the part that keys are expected to leave: a part of 1/25 counts as 1/10. The expectation is wrong by a
@@ -58,7 +58,7 @@ def reductions(
     for join in nodes:
         if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
             continue
-        for one, other in equal(join):
+        for one, other in join.equal_columns:
             for (side, key), (other_side, name), reduces in (
                 ((join.left, one), (join.right, other), True),
                 ((join.right, other), (join.left, one), join.kind != "left"),
@@ -96,7 +96,7 @@ def origins(tree: Operator, names: Set[str]) -> frozenset[str]:
             items = node.items if isinstance(node, Project) else node.keys
             known.update(each.name for name, each in items if name in known and isinstance(each, exp.Column))
         elif isinstance(node, Join) and node.kind in ("inner", "semi"):
-            for pair in equal(node):
+            for pair in node.equal_columns:
                 if known.intersection(pair):
                     known.update(pair)
     return frozenset(known)

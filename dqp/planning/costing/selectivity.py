@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number, value
-from dqp.algebra.keys import Keys
+from dqp.algebra.keys import Keys, number_of_keys
 from dqp.algebra.operators import SELECTIVITY, Nested
 from dqp.algebra.trees import used
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
@@ -153,7 +153,7 @@ def _fixed(node: exp.Expression, estimate: Estimate) -> tuple[str, float, list[f
     if isinstance(node, Keys) and (name := _column(node.this)) is not None:
         numbers = node.text_of_numbers
         ends = numbers.partition(",")[0], numbers.rpartition(",")[2]  # they are in order
-        return name, 1.0 + numbers.count(","), [float(each) for each in ends]
+        return name, float(number_of_keys(node)), [float(each) for each in ends]
     return None
 
 

@@ -7,7 +7,7 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import takewhile
 
 from sqlglot import exp
@@ -73,7 +73,7 @@ class Work:
 
     def _joined(self, node: Join, left: tuple[float, float], right: tuple[float, float]) -> tuple[float, float]:
         """Seconds of a join with its inputs, of which a table with an index is read only where the other has rows."""
-        rows, pairs = self._rows(node) * self._price.work, list(equal(node))
+        rows, pairs = self._rows(node) * self._price.work, node.equal_columns
         residual = len(pairs) < len(conjuncts(node.condition))
         ways = []
         if self._price.index and node.kind != "full":
@@ -94,7 +94,7 @@ class Work:
         return min(ways)[1:]
 
     def _lookups(
-        self, node: Join, rows: Operator, table: Operator, by: Set[str], pairs: list[tuple[str, str]]
+        self, node: Join, rows: Operator, table: Operator, by: Set[str], pairs: Sequence[tuple[str, str]]
     ) -> tuple[float, float]:
         """Seconds that the database expects, and seconds, until an index on these columns of the table has found all
         partners of the rows, by pairs of equal columns. What else makes a row one is asked of each row that the index
@@ -119,7 +119,7 @@ class Work:
         if tree.kind not in ("inner", "left") or not names <= frozenset(tree.left.columns):
             return None
         below = self._found(tree.left, names, rows)
-        if below is None or not indexed(tree.right, {other for _, other in equal(tree)}):
+        if below is None or not indexed(tree.right, {other for _, other in tree.equal_columns}):
             return None
         return below + rows * self._price.index
 
@@ -142,7 +142,7 @@ class Work:
     def _join(self, node: Join) -> float:
         price, rows = self._price, self._rows(node)
         left, right = self._rows(node.left), self._rows(node.right)
-        pairs = list(equal(node))
+        pairs = node.equal_columns
         residual = len(pairs) < len(conjuncts(node.condition))
         semi = node.kind in ("semi", "anti")
         if not pairs:
@@ -158,7 +158,7 @@ class Work:
             return (left + right) * price.lookup + rows * price.work
         return left * right * price.compared + rows * price.work
 
-    def _candidates(self, node: Join, pairs: list[tuple[str, str]]) -> float:
+    def _candidates(self, node: Join, pairs: Sequence[tuple[str, str]]) -> float:
         """Combinations of rows that are equal in the pairs."""
         left, right = self._of(node.left), self._of(node.right)
         values = max(left.distinct(one for one, _ in pairs), right.distinct(other for _, other in pairs))
@@ -232,18 +232,6 @@ class Work:
 def _or_null(case: exp.Case) -> bool:
     """Whether all rows without a branch of theirs are NULL, which no aggregate looks at."""
     return isinstance(case.args.get("default") or exp.Null(), exp.Null)
-
-
-def equal(join: Join) -> Iterator[tuple[str, str]]:
-    """The columns (left, right) that the join's condition makes equal."""
-    left, right = frozenset(join.left.columns), frozenset(join.right.columns)
-    for each in conjuncts(join.condition):
-        if type(each) is exp.EQ and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
-            one, other = each.this.name, each.expression.name
-            if one in right:
-                one, other = other, one
-            if one in left and other in right:
-                yield one, other
 
 
 def _stored(tree: Operator) -> bool:

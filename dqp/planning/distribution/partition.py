@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Exchange, ExchangeKind, Operator, Project, Receive, Remote, column
+from dqp.algebra.operators import Exchange, ExchangeKind, Operator, Project, Receive, Remote, column, quoted
 from dqp.algebra.trees import walk
 from dqp.planning.common_subtrees import Alike, alike
 from dqp.planning.context import Context
@@ -31,11 +31,11 @@ class Output:
             return None
         if self.kind == "spread":
             return f"CAST((row_number() OVER () - 1) % {partitions} AS INTEGER)"
-        values = ", ".join(f"CAST({_quoted(name)} AS {type})" for name, type in self.keys)
+        values = ", ".join(f"CAST({quoted(name)} AS {type})" for name, type in self.keys)
         hashed = f"CAST(hash({values}) % {partitions} AS INTEGER)"
         if not self.heavy:
             return hashed
-        is_heavy = f"{_quoted(self.keys[0][0])} IN ({', '.join(self.heavy)})"
+        is_heavy = f"{quoted(self.keys[0][0])} IN ({', '.join(self.heavy)})"
         if self.copied:
             return f"unnest(CASE WHEN {is_heavy} THEN range({partitions})::INTEGER[] ELSE [{hashed}] END)"
         return f"CASE WHEN {is_heavy} THEN CAST(floor(random() * {partitions}) AS INTEGER) ELSE {hashed} END"
@@ -168,7 +168,3 @@ def _leaves(tree: Operator) -> Iterator[Operator]:
     else:
         for each in tree.inputs:
             yield from _leaves(each)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

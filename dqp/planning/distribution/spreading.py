@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -37,6 +36,7 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.planning.context import EXACT, Context
+from dqp.planning.predicates import count_of, partition_keys
 from dqp.planning.rules.aggregates import mean, numeric
 from dqp.planning.splitting import scanned
 
@@ -132,22 +132,18 @@ class Spreading:
 
     def _project(self, node: Project) -> _Placed:
         below = self.place(node.input)
-        if any(each.find(exp.Window) for each in node.expressions):
-            return self._windows(node, below)
+        partitions = partition_keys(node.expressions)
+        if partitions is not None:
+            return self._windows(node, below, partitions)
         names = {each.name: name for name, each in node.items if isinstance(each, exp.Column)}
         if below.how == "hashed" and all(each in names for each, _ in below.keys):
             keys = tuple((names[each], type) for each, type in below.keys)
             return _Placed(node.with_inputs(below.tree), "hashed", keys)
         return _Placed(node.with_inputs(below.tree), "one" if below.how == "one" else "split")
 
-    def _windows(self, node: Project, below: _Placed) -> _Placed:
-        """Hashed by a partition key that all windows share; if there is none, it runs once."""
-        common: set[str] | None = None
-        for expression in node.expressions:
-            for window in expression.find_all(exp.Window):
-                by = {each.name for each in window.args.get("partition_by") or () if isinstance(each, exp.Column)}
-                common = by if common is None else common & by
-        keys = self._keys(tuple(sorted(common or ())))
+    def _windows(self, node: Project, below: _Placed, partitions: frozenset[str]) -> _Placed:
+        """Hashed by the partition keys that all windows share; if there are none, it runs once."""
+        keys = self._keys(tuple(sorted(partitions)))
         if below.how == "one" or keys is None:
             return _Placed(node.with_inputs(self.gathered(below)))
         return _Placed(node.with_inputs(self._hashed(below, keys).tree), "split")
@@ -190,7 +186,7 @@ class Spreading:
         """The columns that the join's condition makes equal, with types for hashing on both sides."""
         left: list[tuple[str, str]] = []
         right: list[tuple[str, str]] = []
-        for one, other in equal_columns(node):
+        for one, other in node.equal_columns:
             type = hashed_as(self._types.get(one))
             if type is not None and type == hashed_as(self._types.get(other)):
                 left.append((one, type))
@@ -260,11 +256,7 @@ class Spreading:
         part, whole = self._context.names.new(f"{name} part"), self._context.names.new(name)
         parts.append((part, node))
         merged.append((whole, _MERGED[type(node)](this=column(part))))
-        if not isinstance(node, exp.Count):
-            return column(whole)
-        # A count is a BIGINT, and 0 without rows.
-        zero = exp.Coalesce(this=column(whole), expressions=[exp.Literal.number(0)])
-        return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
+        return count_of(column(whole)) if isinstance(node, exp.Count) else column(whole)
 
     def _distinct(self, node: Distinct) -> _Placed:
         below = self.place(node.input)
@@ -295,17 +287,3 @@ def hashed_as(type: str | None) -> str | None:
     """The type for hashing a column of this type. Equal values have equal hashes if their types for hashing are
     equal."""
     return "HUGEINT" if type in EXACT else type
-
-
-def equal_columns(join: Join) -> list[tuple[str, str]]:
-    """The columns (left, right) that the join's condition makes equal."""
-    pairs = []
-    left, right = set(join.left.columns), set(join.right.columns)
-    for each in conjuncts(join.condition):
-        if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
-            one, other = each.this.name, each.expression.name
-            if one in left and other in right:
-                pairs.append((one, other))
-            elif other in left and one in right:
-                pairs.append((other, one))
-    return pairs

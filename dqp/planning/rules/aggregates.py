@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operator, Project, SetOperation, column
-from dqp.algebra.trees import free, rewritten, used
+from dqp.algebra.trees import exchanged, free, rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
-from dqp.planning.predicates import bare, calm, changing, rebuilt, replaced, strict, widened
+from dqp.planning.predicates import bare, calm, changing, count_of, rebuilt, replaced, strict, widened
 from dqp.planning.rules.places import place
-from dqp.planning.rules.subtrees import refused
+from dqp.planning.rules.subtrees import accepted, refused
 
 FEWER = 0.25
 """The first step has to leave at most this part of the rows."""
@@ -137,12 +137,6 @@ class _Steps:
         return exp.Coalesce(this=rows, expressions=[exp.Literal.number(1)]) if optional else rows
 
 
-def _count(total: exp.Expression) -> exp.Expression:
-    """A sum of counts as the count it is."""
-    zero = exp.Coalesce(this=total, expressions=[exp.Literal.number(0)])
-    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
-
-
 def _taken(node: exp.Expression, inside: frozenset[str], context: Context) -> list[exp.Expression]:
     """The values of the side, all of one type, that a sum over a CASE takes by conditions on the other side; none if it
     is another sum, or takes anything else but NULL and 0."""
@@ -193,7 +187,7 @@ def _of_side(steps: _Steps, name: str, node: exp.Expression, taken: Iterable[exp
         count = steps.partial(exp.Count(this=argument, big_int=True), "counted")
         counted = steps.total(exp.Sum(this=count), "counted")
         if isinstance(node, exp.Count):
-            steps.items.append((name, _count(counted)))
+            steps.items.append((name, count_of(counted)))
         else:
             if not numeric(argument, steps.context):
                 return False
@@ -228,12 +222,12 @@ def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> 
         return True
     weight = steps.weight(optional)
     if argument is None:
-        steps.items.append((name, _count(steps.total(exp.Sum(this=weight), name))))
+        steps.items.append((name, count_of(steps.total(exp.Sum(this=weight), name))))
         return True
     known = exp.Not(this=exp.Is(this=argument, expression=exp.Null()))
     counted = exp.Sum(this=exp.Case(ifs=[exp.If(this=known, true=weight)]))
     if isinstance(node, exp.Count):
-        steps.items.append((name, _count(steps.total(counted, name))))
+        steps.items.append((name, count_of(steps.total(counted, name))))
         return True
     if not numeric(argument, steps.context):
         return False
@@ -338,10 +332,9 @@ def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], c
         first: Operator | None = _of_branches(side, by, steps.first, context)
     else:
         first = Aggregate(side, by, tuple(steps.first), partial=True)
-        if (reason := refused(first, source, context)) is not None:
-            context.remark(f"{source}: {reason}")
+        if not accepted(first, source, context):
             return None
-    return None if first is None else _finished(tree, steps, _exchanged(tree.input, side, first), tree.keys)
+    return None if first is None else _finished(tree, steps, exchanged(tree.input, side, first), tree.keys)
 
 
 def _seconds(tree: Operator, context: Context) -> float:
@@ -362,12 +355,6 @@ def _around(tree: Operator) -> frozenset[str]:
     return frozenset(names)
 
 
-def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
-    if tree is old:
-        return new
-    return tree.with_inputs(*(_exchanged(each, old, new) for each in tree.inputs))
-
-
 # Below a UNION ALL.
 
 
@@ -381,7 +368,7 @@ def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Oper
         argument, once = _argument(each)
         if argument is None:
             rows = steps.partial(exp.Count(this=exp.Star(), big_int=True), "rows")
-            steps.items.append((name, _count(steps.total(exp.Sum(this=rows), name))))
+            steps.items.append((name, count_of(steps.total(exp.Sum(this=rows), name))))
         elif once or not _of_side(steps, name, each):
             return tree
     whole = _of_branches(union, tree.keys, steps.first, context)

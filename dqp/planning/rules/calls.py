@@ -14,12 +14,12 @@ from typing import Any
 from sqlglot import exp
 
 from dai.errors import StatementError
-from dqp.algebra.chains import conjunction, conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.functions import place_of
 from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column
 from dqp.algebra.trees import free, used, walk
 from dqp.planning.context import Context
-from dqp.planning.predicates import rebuilt
+from dqp.planning.predicates import filtered, rebuilt
 from dqp.planning.rules.branches import Guards, filled, guarded, passing
 
 _OF_ELEMENTS = (exp.Lambda, exp.Comprehension)
@@ -85,7 +85,7 @@ def _inside(expression: exp.Expression, context: Context) -> exp.Expression:
                 "An operation call cannot be used in a subquery that uses columns of the query around it.",
                 hint="Write the subquery as a join.",
             )
-        return Nested(**{**node.args, "plan": plan})
+        return node.over(plan)
 
     changed: exp.Expression = expression.transform(change)
     return changed
@@ -145,8 +145,8 @@ class _Extraction:
     def _changed(self, node: exp.Expression) -> exp.Expression | None:
         if isinstance(node, exp.Window | Nested) and node in self._before:
             return self._once(node, self._first)
-        if isinstance(node, Nested) and node.args.get("this") is not None:
-            return Nested(**{**node.args, "this": self(node.this)})
+        if isinstance(node, Nested):
+            return node.over(node.plan, self)
         return self._once(_plain(node), self._call) if _is_call(node, self._context) else None
 
     def _once(self, node: Any, result: Callable[[Any], exp.Expression]) -> exp.Expression:
@@ -227,10 +227,7 @@ def _calls_below(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
 def _filter(node: Filter, known: _Known) -> Operator:
     """What needs no call first, and then what needs one after the other."""
     parts = conjuncts(node.condition)
-    below = node.input
-    cheap = conjunction([each for each in parts if not _calls_in(each, known.context)])
-    if cheap is not None:
-        below = Filter(below, cheap)
+    below = filtered(node.input, (each for each in parts if not _calls_in(each, known.context)))
     for each in parts:
         if _calls_in(each, known.context):
             below, (changed,) = _called(below, (each,), known)
@@ -265,10 +262,9 @@ def _join(node: Join, known: _Known) -> Operator:
                 position=place_of(calls_of_part[0]),
                 hint="Call it in a subquery in FROM.",
             )
-    joined_tree: Operator = Join(sides[0], sides[1], node.kind, conjunction(kept))
-    rest = conjunction(after)
-    if rest is not None:
-        joined_tree = _extracted(Filter(joined_tree, rest), known)
+    joined_tree: Operator = Join(sides[0], sides[1], node.kind, all_of(kept))
+    if after:
+        joined_tree = _extracted(filtered(joined_tree, after), known)
     return _trimmed(joined_tree, node.columns)
 
 

@@ -39,7 +39,7 @@ def _existing(node: exp.Expression) -> exp.Expression | None:
     """Of the plan of an EXISTS only the rows count."""
     if not isinstance(node, Nested) or node.kind != "exists":
         return None
-    return Nested(**{**node.args, "plan": _pruned(node.plan, frozenset())})
+    return node.over(_pruned(node.plan, frozenset()))
 
 
 def in_order(tree: Operator, columns: tuple[str, ...]) -> Operator:

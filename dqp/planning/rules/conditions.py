@@ -11,13 +11,13 @@ import math
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
-from dqp.algebra.keys import Keys, Members
+from dqp.algebra.keys import Keys, Members, number_of_keys
 from dqp.algebra.operators import Filter, Nested, Operator, Scan
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import selectivity
-from dqp.planning.predicates import all_of, changing
+from dqp.planning.predicates import changing, filtered
 
 MOST = 50
 """Conditions that are put in an order: of more, written by a program, the order costs more than it saves."""
@@ -39,9 +39,7 @@ def _ordered(tree: Operator, context: Context) -> Operator:
     ranked = sorted(conditions, key=lambda each: _rank(each, estimate, context))
     if all(one is other for one, other in zip(ranked, conditions, strict=True)):
         return tree
-    condition = all_of(ranked)
-    assert condition is not None
-    return Filter(tree.input, condition)
+    return filtered(tree.input, ranked)
 
 
 def _rank(condition: exp.Expression, estimate: Estimate, context: Context) -> float:
@@ -57,14 +55,8 @@ def _cost(condition: exp.Expression, context: Context) -> float:
         if isinstance(node, exp.Column):
             cost += 3.0 if context.types.get(node.name) == "VARCHAR" else 1.0
         elif isinstance(node, exp.In | Keys | Members):
-            cost += 0.5 + math.log2(max(1, _members(node)))
+            # A database searches a list by halves.
+            cost += 0.5 + math.log2(max(1, number_of_keys(node)))
         elif isinstance(node, exp.Func | exp.Binary | exp.Like):
             cost += 0.5
     return max(cost, 0.5)
-
-
-def _members(condition: exp.Expression) -> int:
-    """The number of values that the condition compares with, among which a database searches by halves."""
-    if isinstance(condition, Members):
-        return int(condition.key_table.data.num_rows)
-    return 1 + condition.text_of_numbers.count(",") if isinstance(condition, Keys) else len(condition.expressions)

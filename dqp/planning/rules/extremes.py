@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import Aggregate, Filter, Item, Join, Operator, Project, Scan, column, subqueries
 from dqp.algebra.trees import rewritten, used
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
-from dqp.planning.predicates import COMPARISONS, FLIPPED, all_of, bare, changing
+from dqp.planning.predicates import COMPARISONS, FLIPPED, bare, changing, filtered
 from dqp.planning.rules.places import place
 
 FEWER = 0.25
@@ -69,7 +69,7 @@ def _grouped(tree: Operator, context: Context) -> Operator:
             return tree
     if inequality is None or not _ordered(inequality[1], context) or not _pays(tree, pairs, context):
         return tree
-    right = Filter(tree.right, condition) if (condition := all_of(own)) is not None else tree.right
+    right = filtered(tree.right, own)
     keys = tuple((_name(one, "key", context), one) for one, _ in pairs)
     unequal, value, compared = inequality
     ends: tuple[Item, ...] = tuple((_name(value, "end", context), end(this=value)) for end in _ENDS[unequal])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -27,13 +27,14 @@ from dqp.planning.context import Context, same_values
 from dqp.planning.definitions import same_type
 from dqp.planning.predicates import (
     FALSE,
-    all_of,
     bare,
     changing,
     comparison,
     equality,
+    filtered,
     is_false,
     is_true,
+    partition_keys,
     rejects_nulls,
     replaced,
 )
@@ -51,8 +52,7 @@ def push_filters(tree: Operator, context: Context) -> Operator:
 
 def _kept(tree: Operator, predicates: Predicates) -> Operator:
     """The tree with the predicates that can go no further."""
-    condition = all_of(_different(each for each in predicates if not is_true(each)))
-    return tree if condition is None else Filter(tree, condition)
+    return filtered(tree, _different(each for each in predicates if not is_true(each)))
 
 
 def _different(predicates: Iterable[exp.Expression]) -> Predicates:
@@ -88,14 +88,13 @@ def _pushed(tree: Operator, predicates: Predicates, context: Context) -> Operato
 
 def _project(tree: Project, predicates: Predicates, context: Context) -> Operator:
     items = dict(tree.items)
-    windows = [window for each in tree.expressions for window in each.find_all(exp.Window)]
-    partitions = _partitions(windows)
+    partitions = partition_keys(tree.expressions)
     down: Predicates = []
     kept: Predicates = []
     for each in predicates:
         names = used(each) & items.keys()
         sources = [bare(items[name]) for name in names]
-        fits = not windows or all(isinstance(one, exp.Column) and one.name in partitions for one in sources)
+        fits = partitions is None or all(isinstance(one, exp.Column) and one.name in partitions for one in sources)
         if not names or not fits or any(_fixed(one, context) for one in sources):
             kept.append(each)
         else:
@@ -107,15 +106,6 @@ def _project(tree: Project, predicates: Predicates, context: Context) -> Operato
 def _fixed(item: exp.Expression, context: Context) -> bool:
     """Whether an item has to be computed where it is."""
     return bool(item.find(exp.Window, Nested)) or changing(item, context.options.functions)
-
-
-def _partitions(windows: list[exp.Window]) -> set[str]:
-    """The columns by which every one of the windows is partitioned: a filter on them drops whole partitions."""
-    common_keys: set[str] | None = None
-    for each in windows:
-        keys = {one.name for one in each.args.get("partition_by") or () if isinstance(one, exp.Column)}
-        common_keys = keys if common_keys is None else common_keys & keys
-    return common_keys or set()
 
 
 def _aggregate(tree: Aggregate, predicates: Predicates, context: Context) -> Operator:

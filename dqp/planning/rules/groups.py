@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, any_of, conjuncts
 from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
 from dqp.algebra.trees import used, walk
 from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
-from dqp.planning.predicates import all_of, any_of, bare, changing, comparison, replaced
+from dqp.planning.predicates import bare, changing, comparison, filtered, replaced
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.places import place
 from dqp.planning.rules.repeated import worth_asking
@@ -63,8 +63,7 @@ def _without(tree: Operator, keys: Mapping[str, str], filters: Predicates, conte
                 filters.append(replaced(each, {name: column(keys[name]) for name in names}))
             else:
                 rest.append(each)
-        condition, below = all_of(rest), _without(tree.input, keys, filters, context)
-        return below if condition is None else Filter(below, condition)
+        return filtered(_without(tree.input, keys, filters, context), rest)
     if isinstance(tree, Project):
         if any(each.find(exp.Window) for each in tree.expressions):
             return tree
@@ -119,8 +118,7 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
             wide = push_filters(Filter(wide, replaced(condition, back)), context)
         if place(wide) is not None and not worth_asking(wide, context):
             return {}
-        mine = all_of(replaced(each, back) for each in rest)
-        replacements[id(groups.aggregate)] = wide if mine is None else Filter(wide, mine)
+        replacements[id(groups.aggregate)] = filtered(wide, [replaced(each, back) for each in rest])
     context.remark(f"{len(together)} uses of groups differ in filters on their keys, so these groups are made once")
     return replacements
 

@@ -20,7 +20,7 @@ from math import prod
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Filter, Join, Operator, Scan
 from dqp.algebra.trees import used, walk
@@ -31,7 +31,7 @@ from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.reductions import BUILD_BYTES
 from dqp.planning.costing.selectivity import joined
 from dqp.planning.costing.work import indexed
-from dqp.planning.predicates import all_of, equality, same
+from dqp.planning.predicates import equality, filtered, same
 from dqp.planning.rules.places import place
 
 MOST = 10
@@ -149,8 +149,8 @@ class JoinOrder:
         """How many times more rows the leaf has where it is read once for all rows of the query around it, as here."""
         if not isinstance(leaf, Filter):
             return 1.0
-        own = all_of(each for each in conjuncts(leaf.condition) if used(each) <= frozenset(leaf.columns))
-        whole = leaf.input if own is None else Filter(leaf.input, own)
+        own = [each for each in conjuncts(leaf.condition) if used(each) <= frozenset(leaf.columns)]
+        whole = filtered(leaf.input, own)
         return self.context.estimator.of(whole).rows / self.context.estimator.of(leaf).rows
 
     def _rows_here(self, relations: int) -> float:
@@ -365,8 +365,7 @@ class JoinOrder:
         return sorted(parts, key=lambda each: self.context.estimator.of(each[1]).rows)
 
     def _with_constants(self, tree: Operator) -> Operator:
-        constant = all_of(each.condition for each in self.predicates if not each.over)
-        return tree if constant is None else Filter(tree, constant)
+        return filtered(tree, (each.condition for each in self.predicates if not each.over))
 
     def _finished(self, relations: int, where: str) -> float:
         """Seconds of a way. What is left in a source may be brought later, after a filter or an aggregate."""

@@ -9,7 +9,7 @@ from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import Filter, Join, Operator
 from dqp.algebra.trees import used
 from dqp.planning.context import Context
-from dqp.planning.predicates import all_of, changing
+from dqp.planning.predicates import changing, filtered
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.join_order import JoinOrder
 
@@ -69,7 +69,5 @@ def _settled(leaves: list[Operator], predicates: list[exp.Expression]) -> list[e
         over = {owners[name] for name in used(each) if name in owners}
         (alone.setdefault(over.pop(), []) if len(over) == 1 else rest).append(each)
     for number, conditions in alone.items():
-        condition = all_of(conditions)
-        assert condition is not None
-        leaves[number] = Filter(leaves[number], condition)
+        leaves[number] = filtered(leaves[number], conditions)
     return rest

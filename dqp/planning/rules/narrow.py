@@ -6,12 +6,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
-from dqp.algebra.trees import free, rewritten, used
+from dqp.algebra.trees import exchanged, free, rewritten, used
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import WIDTH, statistics_of
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict
 from dqp.planning.rules.places import place
-from dqp.planning.rules.subtrees import refused
+from dqp.planning.rules.subtrees import accepted
 
 GAIN = 4.0
 """Least bytes of a row that this must save."""
@@ -139,9 +139,7 @@ def _built(
     names = {each: context.names.new(_name(each)) for each in chosen}
     kept = tuple((each, column(each)) for each in side.columns if each not in gone)
     below = Project(side, (*kept, *((name, each) for each, name in names.items())))
-    reason = refused(below, source, context)
-    if reason is not None:
-        context.remark(f"{source}: {reason}")
+    if not accepted(below, source, context):
         return None
 
     def change(node: exp.Expression) -> exp.Expression | None:
@@ -149,14 +147,8 @@ def _built(
         return None if name is None else column(name)
 
     changed = tree.with_expressions(lambda each: rebuilt(each, change))
-    return changed.with_inputs(_exchanged(tree.inputs[0], side, below))
+    return changed.with_inputs(exchanged(tree.inputs[0], side, below))
 
 
 def _name(node: exp.Expression) -> str:
     return type(node).__name__.lower()
-
-
-def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
-    if tree is old:
-        return new
-    return tree.with_inputs(*(_exchanged(each, old, new) for each in tree.inputs))

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, any_of, conjuncts
 from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operator, Project, Scan, column
 from dqp.algebra.trees import free, used, walk
 from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
-from dqp.planning.predicates import all_of, any_of, calm, changing, rebuilt, replaced
+from dqp.planning.predicates import calm, changing, filtered, rebuilt, replaced
 from dqp.planning.rules.columns import in_order
 
 _SIMPLE = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
@@ -78,8 +78,7 @@ def _joined(tree: Operator, context: Context) -> Operator:
     first, *others = (merged.get(id(each), each) for each in leaves if id(each) not in gone)
     for each in others:
         first = Join(first, each)
-    condition = all_of(predicates)
-    return in_order(first if condition is None else Filter(first, condition), tree.columns)
+    return in_order(filtered(first, predicates), tree.columns)
 
 
 def _flatten(tree: Operator, leaves: list[Operator], predicates: list[exp.Expression]) -> None:
@@ -159,8 +158,7 @@ def _merged(passes: list[_Pass], context: Context) -> Operator | None:
     if not all(calm(each, context.types) for each in different):
         return None
     conditions = shared if None in own else [*shared, any_of(different)]
-    condition = all_of(each for each in conditions if each is not None)
-    below = base if condition is None else Filter(base, condition)
+    below = filtered(base, (each for each in conditions if each is not None))
     known: dict[exp.Expression, str] = {}
     items: list[Item] = []
     for one, passing in zip(passes, own, strict=True):

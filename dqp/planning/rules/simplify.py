@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, any_of, conjuncts
 from dqp.algebra.constants import PLACE, Value, literal, value
 from dqp.algebra.operators import Filter, Join, Operator, subqueries
 from dqp.algebra.trees import rewritten, used
@@ -25,8 +25,6 @@ from dqp.planning.predicates import (
     COMPARISONS,
     FALSE,
     TRUE,
-    all_of,
-    any_of,
     bare,
     changing,
     disjuncts,

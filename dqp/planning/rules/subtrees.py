@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -24,7 +24,7 @@ from dqp.algebra.operators import (
     Verbatim,
     column,
 )
-from dqp.algebra.trees import free, used, walk, walk_deep
+from dqp.algebra.trees import free, remotes, used, walk, walk_deep
 from dqp.planning.common_subtrees import Sharing, alike
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
@@ -33,7 +33,7 @@ from dqp.planning.costing.key_lists import NUMBER, most_listed
 from dqp.planning.costing.reductions import HOPED, origins, reductions
 from dqp.planning.costing.work import Work
 from dqp.planning.parallel import merging_parts
-from dqp.planning.predicates import all_of, equality, with_plans
+from dqp.planning.predicates import equality, with_plans
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.places import place
 from dqp.planning.splitting import SPLIT_ROWS, large, scanned
@@ -208,16 +208,16 @@ def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
 
 def reads_again(tree: Operator, context: Context) -> bool:
     """Whether statements that differ read a large table several times."""
-    remotes = list(dict.fromkeys(each for each in walk_deep(tree) if isinstance(each, Remote)))
-    if all(is_plain(each.tree) for each in remotes) or not _read_again(remotes, context):
+    different = list(dict.fromkeys(remotes(tree)))
+    if all(is_plain(each.tree) for each in different) or not _read_again(different, context):
         return False
-    equal = alike(remotes)
-    return _read_again([each for each in remotes if id(each) not in equal], context)
+    equal = alike(different)
+    return _read_again([each for each in different if id(each) not in equal], context)
 
 
-def _read_again(remotes: list[Remote], context: Context) -> bool:
+def _read_again(different: list[Remote], context: Context) -> bool:
     seconds: dict[Hashable, list[float]] = defaultdict(list)
-    for remote in remotes:
+    for remote in different:
         work = Work(context.estimator, context.dialect(remote.source))
         for each in walk(remote.tree):
             if isinstance(each, Scan):
@@ -275,11 +275,15 @@ def _remote(source: str, tree: Operator, needed: Set[str], context: Context) -> 
         columns = tree.columns[:1]
     if columns != tree.columns and not isinstance(tree, SetOperation | Distinct):
         tree = Project(tree, tuple((each, column(each)) for each in columns))
+    return Remote(source, tree) if accepted(tree, source, context) else None
+
+
+def accepted(tree: Operator, source: str, context: Context) -> bool:
+    """Whether the tree can be a statement of the source; if not, EXPLAIN says why."""
     reason = refused(tree, source, context)
-    if reason is None:
-        return Remote(source, tree)
-    context.remark(f"{source}: {reason}")
-    return None
+    if reason is not None:
+        context.remark(f"{source}: {reason}")
+    return reason is None
 
 
 def refused(tree: Operator, source: str, context: Context) -> str | None:

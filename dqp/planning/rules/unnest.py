@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.algebra.chains import conjuncts
+from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -32,7 +32,7 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.trees import free, rewritten, used
 from dqp.planning.context import Context, same_values
-from dqp.planning.predicates import all_of, bare, changing, rebuilt, strict
+from dqp.planning.predicates import bare, changing, filtered, rebuilt, strict
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.decimals import is_equality
 
@@ -63,20 +63,15 @@ def _filter(tree: Filter, context: Context) -> Operator:
             semis.append(semi_join)
         else:
             scalars.append(each)
-    result = _filtered(tree.input, plain)
+    result = filtered(tree.input, plain)
     compared = []
     for each in scalars:
         result, changed = _lifted(result, each, context)
         compared.append(changed)
-    result = _filtered(result, compared)
+    result = filtered(result, compared)
     for kind, plan, condition in semis:
         result = Join(result, plan, kind, all_of(condition))
     return in_order(result, tree.columns)
-
-
-def _filtered(tree: Operator, predicates: Predicates) -> Operator:
-    condition = all_of(predicates)
-    return tree if condition is None else Filter(tree, condition)
 
 
 def _scalars(tree: Project | Aggregate, context: Context) -> Operator:
@@ -151,9 +146,7 @@ def _released(tree: Operator, context: Context) -> tuple[Operator, Predicates] |
         bound, own = _bound(conjuncts(tree.condition), tree.input)
         if any(subqueries(each) or changing(each, context.options.functions) for each in bound):
             return None
-        condition = all_of(own)
-        inner = released[0] if condition is None else Filter(released[0], condition)
-        return inner, [*released[1], *bound]
+        return filtered(released[0], own), [*released[1], *bound]
     if isinstance(tree, Project):
         return _released_project(tree, context)
     if isinstance(tree, Distinct) or (isinstance(tree, Sort) and tree.limit is None and not tree.offset):

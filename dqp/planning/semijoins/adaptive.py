@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan
-from dqp.algebra.trees import walk, walk_deep
+from dqp.algebra.trees import remotes, walk
 from dqp.planning.common_subtrees import Forms, Sharing
 from dqp.planning.context import Context
 from dqp.planning.semijoins.grouping import group_there
@@ -51,7 +51,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
         waiting = {each.probe for each in steps}
         # A build that a step will reduce is read later.
         ready = [each for each in groups if each[0].build not in waiting]
-        small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
+        small = [each for each in remotes(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
         for remote in (*(each[0].build for each in ready), *small):
             if isinstance(remote, Remote):
                 begun.add(remote)
@@ -129,9 +129,3 @@ def _name(leaf: Remote | Inline) -> str:
         return leaf.name
     tables = dict.fromkeys(f"{leaf.source}.{each.table.name}" for each in walk(leaf.tree) if isinstance(each, Scan))
     return " with ".join(tables) or leaf.source
-
-
-def _leaves(tree: Operator) -> Iterator[Remote]:
-    for node in walk_deep(tree):
-        if isinstance(node, Remote):
-            yield node

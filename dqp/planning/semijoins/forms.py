@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, number, value
-from dqp.algebra.keys import MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
-from dqp.algebra.operators import Filter, Remote, Scan
+from dqp.algebra.keys import MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table, number_of_keys
+from dqp.algebra.operators import Remote, Scan
 from dqp.algebra.trees import walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
@@ -22,6 +21,7 @@ from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, table_seconds
 from dqp.planning.costing.reductions import reducible
+from dqp.planning.predicates import filtered
 from dqp.planning.semijoins.program import Reduction, is_looked_up, share
 
 
@@ -77,21 +77,13 @@ def _key_table(probe: Remote, data: pa.Table, context: Context) -> KeyTable:
 
 def _seconds(single: Sequence[exp.Expression], reduction: Reduction, whole: float, context: Context) -> float:
     """``whole``: those of all rows of the probe."""
-    return _kept(single, reduction, context) * whole + NUMBER * sum(map(_listed, single))
+    return _kept(single, reduction, context) * whole + NUMBER * sum(map(number_of_keys, single))
 
 
 def _kept(conditions: Sequence[exp.Expression], reduction: Reduction, context: Context) -> float:
     """The part of the probe's rows that the conditions keep."""
-    condition, tree = conjunction(list(conditions)), reduction.probe.tree
-    if condition is None:
-        return 1.0
-    return min(1.0, context.estimator.rows(Filter(tree, condition)) / max(1.0, context.estimator.rows(tree)))
-
-
-def _listed(condition: exp.Expression) -> int:
-    if isinstance(condition, Keys):
-        return condition.text_of_numbers.count(",") + 1
-    return len(condition.expressions) if isinstance(condition, exp.In) else 0
+    rows, tree = context.estimator.rows, reduction.probe.tree
+    return min(1.0, rows(filtered(tree, conditions)) / max(1.0, rows(tree))) if conditions else 1.0
 
 
 def _independent(reduction: Reduction, context: Context) -> list[tuple[str, str]]:
@@ -143,9 +135,9 @@ def in_words(conditions: Sequence[exp.Expression]) -> str:
     for each in conditions:
         if isinstance(each, Members):
             names = ", ".join(one.name for one in each.expressions)
-            words[f"{each.key_table.data.num_rows:,} keys of {names} as a temporary table"] = None
+            words[f"{number_of_keys(each):,} keys of {names} as a temporary table"] = None
         elif isinstance(each, Keys | exp.In):
-            words[f"{_listed(each):,} keys of {each.this.name} as a list"] = None
+            words[f"{number_of_keys(each):,} keys of {each.this.name} as a list"] = None
         else:
             words[f"a range of {each.this.name}"] = None
     return ", ".join(words)

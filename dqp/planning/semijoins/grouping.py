@@ -35,7 +35,7 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.algebra.table import Table
-from dqp.algebra.trees import identifiers, rewritten, used, walk, walk_deep
+from dqp.algebra.trees import identifiers, remotes, rewritten, used, walk
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.elapsed import elapsed, statement_keys
 from dqp.planning.predicates import comparison, equality
@@ -93,7 +93,7 @@ def _group(
         return aggregate
     planned = push_subtrees(split, own)
     before, after = _seconds(fetched, context), _seconds(planned, context)
-    if after > BETTER * before or not _remotes(fetched) & begun <= _remotes(planned):
+    if after > BETTER * before or not begun & {*remotes(fetched)} <= {*remotes(planned)}:
         return aggregate
     where = ", ".join(sorted(sources))
     context.remark(f"{where}: about {before:.2g} s with groups made here, {after:.2g} s there: the keys only filter")
@@ -110,7 +110,7 @@ def _without(tree: Operator, joins: Mapping[int, tuple[Operator, Sequence[Remote
 def _stands_again(remote: Remote, tree: Operator, context: Context) -> bool:
     """Whether the statement stands in the tree twice, where it runs once."""
     tables = _tables(remote)
-    alike = [each for each in walk_deep(tree) if isinstance(each, Remote) and _tables(each) == tables]
+    alike = [each for each in remotes(tree) if _tables(each) == tables]
     keys = statement_keys(alike, context.dialect) if len(alike) > 1 else {}
     return sum(each == remote or keys.get(each) == keys.get(remote, each) for each in alike) > 1
 
@@ -122,10 +122,6 @@ def _tables(remote: Remote) -> list[Table]:
 def _seconds(tree: Operator, context: Context) -> float:
     context.learn(tree)
     return elapsed(tree, context.estimator, context.dialect, lambda *_: 1, sources=context)
-
-
-def _remotes(tree: Operator) -> frozenset[Remote]:
-    return frozenset(each for each in walk_deep(tree) if isinstance(each, Remote))
 
 
 def _used(tree: Operator) -> Counter[str]:

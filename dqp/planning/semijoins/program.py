@@ -30,7 +30,7 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
-from dqp.algebra.trees import plans_in, walk, walk_deep
+from dqp.algebra.trees import plans_in, remotes, walk, walk_deep
 from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.elapsed import statement_keys
@@ -140,7 +140,7 @@ class _Program:
         copies = statement_keys(walk_deep(tree), context.dialect)
         self._copies = [copies.get(leaf) if isinstance(leaf, Remote) else None for leaf in numbers]
         self._elsewhere = {key for leaf, key in copies.items() if leaf not in numbers}
-        slowest = max(self._seconds(each) for each in walk_deep(tree) if isinstance(each, Remote))
+        slowest = max(map(self._seconds, remotes(tree)))
         self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
     def _seconds_a_row(self, leaf: Leaf, number: int) -> float:
@@ -283,19 +283,14 @@ def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple
     """The columns (left, right) that the join's condition makes equal, also through equalities of joins below."""
     left, right = context.estimator.of(join.left).same, context.estimator.of(join.right).same
     seen: set[tuple[str, str]] = set()
-    for each in conjuncts(join.condition):
-        if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
-            one, other = each.this.name, each.expression.name
-            if one not in join.left.columns:
-                one, other = other, one
-            if one in join.left.columns and other in join.right.columns:
-                both = left.get(one, one), right.get(other, other)
-                if both not in seen:
-                    seen.add(both)
-                    yield from product(
-                        [one] if id(join.left) in converting else _alike(join.left, left, one),
-                        [other] if id(join.right) in converting else _alike(join.right, right, other),
-                    )
+    for one, other in join.equal_columns:
+        both = left.get(one, one), right.get(other, other)
+        if both not in seen:
+            seen.add(both)
+            yield from product(
+                [one] if id(join.left) in converting else _alike(join.left, left, one),
+                [other] if id(join.right) in converting else _alike(join.right, right, other),
+            )
 
 
 def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:

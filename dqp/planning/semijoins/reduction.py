@@ -14,20 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dqp.algebra.chains import conjunction
 from dqp.algebra.constants import ends, literal, number
 from dqp.algebra.dialects import MOST_LISTED
 from dqp.algebra.keys import in_list, in_numbers, reducing
-from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
+from dqp.algebra.operators import Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import ColumnStatistics
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.reductions import reducible
-from dqp.planning.predicates import with_plans
+from dqp.planning.predicates import filtered, with_plans
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
-from dqp.planning.rules.subtrees import refused
+from dqp.planning.rules.subtrees import accepted
 from dqp.planning.semijoins.forms import in_words, together
 from dqp.planning.semijoins.program import Reduction, is_looked_up, share
 
@@ -39,31 +38,28 @@ DISTINCT = 0.1
 
 def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:
     """The tree with a filter in the probe's statement; the same tree if no filter pays. ``keys``: the build's rows."""
-    probe = reduction.probe
-    if not keys.num_rows or any(keys.column(one).null_count == keys.num_rows for one, _ in reduction.pairs):
-        smaller: Operator = Sort(probe.tree, (), 0)
-    else:
-        build = context.estimator.of(reduction.build)
-        conditions = [
-            condition
-            for one, other in reduction.pairs
-            for condition in _conditions(keys.column(one), build.columns.get(one), other, probe, context)
-        ]
-        form = together(reduction, keys, conditions, context)
-        reduced_tree = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
-        if reduced_tree is None and conditions:
-            reduced_tree = _filtered(tree, reduction, conditions, keys.num_rows, context)
-        return reduced_tree or tree
-    return _with(tree, reduction, smaller, keys.num_rows, "no row is left", context) or tree
+    probe, rows = reduction.probe, keys.num_rows
+    if not rows or any(keys.column(one).null_count == rows for one, _ in reduction.pairs):
+        return _with(tree, reduction, Sort(probe.tree, (), 0), rows, "no row is left", context) or tree
+    build = context.estimator.of(reduction.build)
+    conditions = [
+        condition
+        for one, other in reduction.pairs
+        for condition in _conditions(keys.column(one), build.columns.get(one), other, probe, context)
+    ]
+    form = together(reduction, keys, conditions, context)
+    reduced_tree = None if form is None else _filtered(tree, reduction, form, rows, context)
+    if reduced_tree is None and conditions:
+        reduced_tree = _filtered(tree, reduction, conditions, rows, context)
+    return reduced_tree or tree
 
 
 def _filtered(
     tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
 ) -> Operator | None:
     """The tree with the conditions in the probe's statement; None if the source cannot run that."""
-    condition = conjunction([reducing(each) for each in conditions])
-    assert condition is not None
-    smaller = order_conditions(push_filters(Filter(reduction.probe.tree, condition), context), context)
+    reduced_tree = filtered(reduction.probe.tree, map(reducing, conditions))
+    smaller = order_conditions(push_filters(reduced_tree, context), context)
     return _with(tree, reduction, smaller, rows, in_words(conditions), context)
 
 
@@ -71,9 +67,7 @@ def _with(
     tree: Operator, reduction: Reduction, smaller: Operator, rows: int, form: str, context: Context
 ) -> Operator | None:
     probe = reduction.probe
-    reason = refused(smaller, probe.source, context)
-    if reason is not None:
-        context.remark(f"{probe.source}: {reason}")
+    if not accepted(smaller, probe.source, context):
         return None
     instead = replace(probe, tree=smaller)
     by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
