@@ -173,11 +173,12 @@ class Edge:
         columns = [each.name for each in self.table.columns if not only or each.name in only]
         return Scan(self.table, tuple((prefix + each, each) for each in columns))
 
-    def source(self, kind: str, narrow: bool = False) -> Operator:
-        """The table with two columns of the kind, which are made from others where the database has no such type.
-        ``narrow``: no columns but these, ``id`` and ``g``."""
+    def source(self, kind: str, *texts: str) -> Operator:
+        """The table with two columns of the kind, which are made from others where the database has no such type,
+        with ``id`` and ``g`` and what else the texts name."""
         of = kind if kind in kinds(self.dialect) else "bigint"
-        whole = self.scan(only=("id", "g", f"{of}_x", f"{of}_y") if narrow else ())
+        named = {each.name for text in texts for each in expression(text).find_all(exp.Column)}
+        whole = self.scan(only={"id", "g", f"{of}_x", f"{of}_y", *named})
         if of == kind:
             return whole
         if kind == "hugeint":

@@ -9,7 +9,7 @@ from tests.dqp.dialects.edges import Edge, differences, expression
 
 
 def valued(edges: Edge, kind: str, text: str) -> Operator:
-    return Project(edges.source(kind), (("id", column("id")), ("value", expression(text))))
+    return Project(edges.source(kind, text), (("id", column("id")), ("value", expression(text))))
 
 
 @pytest.mark.parametrize(
