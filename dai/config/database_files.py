@@ -8,9 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sqlalchemy.engine import make_url
-
 from dai.config import data_files
+from dai.config.values import parsed
 
 PRODUCTS = {"sqlite": "SQLite", "duckdb": "DuckDB"}
 
@@ -47,7 +46,7 @@ def url_of(path: Path | str, name: str = "data") -> str | None:
 
 def address(url: str | None) -> str:
     """The parts of a URL as text: ``host db.example.org, port 5432, database 'lab', user 'reader'``, or the file."""
-    parts = make_url(url or "")
+    parts = parsed(url or "")
     if parts.drivername == data_files.SCHEME:
         places = [place for each in parts.query.values() for place in ((each,) if isinstance(each, str) else each)]
         return f"files {', '.join(urlsplit(each.partition(':')[2])._replace(query='').geturl() for each in places)}"

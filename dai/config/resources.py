@@ -6,15 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from sqlalchemy.engine import URL, make_url
+from typing import TYPE_CHECKING, Any
 
 from dai.config import data_files
 from dai.config.columns import ColumnConfig, columns
 from dai.config.service import ServiceConfig, TlsConfig
-from dai.config.values import POSITIVE, database_url, secret, section
+from dai.config.values import POSITIVE, database_url, parsed, secret, section
 from dai.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 _WITH_USERS = frozenset({"postgresql", "mariadb", "mysql"})
 """Kinds of databases in which a role map finds users."""
@@ -166,7 +167,7 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
         if "://" not in store:
             return dataclasses.replace(resource, collections=f"sqlite:///{(base / store).resolve()}", password=None)
         store = database_url(store, f"{where}.collections", base, password)
-        url = make_url(store)
+        url = parsed(store)
         in_memory = url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
         if in_memory or url.get_backend_name() not in ("sqlite", "postgresql"):
             hint = 'It looks like "notes.db" or "postgresql://user@host/database".'
@@ -186,7 +187,7 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     database = database_url(database, f"{where}.url", base, password)
     if resource.roles is not None:
         for each in (database, *replicas):
-            _check_users(make_url(each), f"{where}.roles")
+            _check_users(parsed(each), f"{where}.roles")
     return dataclasses.replace(resource, url=database, replicas=tuple(replicas), password=None)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
-
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING, Any
 
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 PREFIX = "DAI_"
 SEPARATOR = "__"
@@ -43,10 +43,19 @@ def named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, A
     return entries
 
 
+def parsed(url: str) -> URL:
+    """A database URL. SQLAlchemy takes longer to load than a command that asks a service: it is loaded here."""
+    from sqlalchemy.engine import make_url
+
+    return make_url(url)
+
+
 def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
     """The URL with its password, and with an absolute path where the database is a file."""
+    from sqlalchemy.exc import ArgumentError
+
     try:
-        url = make_url(text)
+        url = parsed(text)
     except ArgumentError:
         hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
         raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None

@@ -8,14 +8,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
 
 from dai.client import parted
 from dai.client.http.transport import Options, Transport
-from dai.drivers.tables import TableInfo
 from dai.errors import DataError, RequestError
 from dai.streams.cancellation import Cancellation
+
+if TYPE_CHECKING:
+    from dai.drivers.tables import TableInfo
 
 ATTRIBUTES = {
     "schema": "string",

@@ -347,8 +347,8 @@ def test_progress_is_told_and_ends() -> None:
     assert "25 rows" in str(told[-1])
 
 
-def test_connecting_imports_nothing_heavy() -> None:
-    code = "import sys, dai, dai.client; print([m for m in %r if m in sys.modules])"
+def test_connecting_and_commands_import_nothing_heavy() -> None:
+    code = "import sys, dai.client, dai.__main__, dqp.__main__; print([m for m in %r if m in sys.modules])"
     heavy = ["pyarrow", "numpy", "fastapi", "sqlalchemy", "lxml", "uvicorn", "duckdb"]
     done = subprocess.run([sys.executable, "-c", code % heavy], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
