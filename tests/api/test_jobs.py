@@ -1,7 +1,5 @@
 import datetime
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +17,7 @@ from dai.errors import DataError
 from dai.formats import FORMATS, format_named, status
 from dai.service.jobs.phases import MOVES
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
+from tests.processes import ServiceProcess
 
 ALL = "select i, s from numbers order by i"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -354,46 +353,8 @@ def test_full_room_for_results_is_an_error_that_leaves_nothing(serve: Serve) -> 
         assert ended(client, small)["phase"] == "COMPLETED"
 
 
-SERVER = """
-import sys
-from pathlib import Path
-from dai.api.server.serve import background
-from tests.api.conftest import configured
-limit = int(sys.argv[3])
-if limit:
-    import resource
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-with background(configured(Path(sys.argv[1]), {"book": {"url": sys.argv[2]}})) as running:
-    print(running.url, flush=True)
-    sys.stdin.read()
-"""
-
-
-class Process:
-    """A service in a process of its own; it ends when its standard input does, or by ``kill``."""
-
-    def __init__(self, directory: Path, book: str, largest_file: int = 0) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(directory), book, str(largest_file)],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        assert self.url
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def stop(self) -> None:
-        self._process.communicate()
-
-
 def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path: Path, book: str) -> None:
-    server = Process(tmp_path, book, largest_file=300_000)
+    server = ServiceProcess(tmp_path, {"book": book}, largest_file=300_000, workers=1).start()
     try:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             job = submit(client, "select i, hex(randomblob(50)) as s from numbers")
@@ -407,7 +368,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path: Path, book: str) 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_restart_keeps_finished_jobs_and_marks_interrupted_ones(tmp_path: Path, book: str, how: str) -> None:
-    server = Process(tmp_path, book)
+    server = ServiceProcess(tmp_path, {"book": book}, workers=1).start()
     try:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             finished = submit(client, ALL)
@@ -422,7 +383,7 @@ def test_a_restart_keeps_finished_jobs_and_marks_interrupted_ones(tmp_path: Path
         assert list((tmp_path / "results").glob("*/*.part"))
         with sqlite3.connect(tmp_path / "state.db") as state:
             assert ("EXECUTING",) in state.execute("select phase from dai_jobs").fetchall()
-    server = Process(tmp_path, book)
+    server = ServiceProcess(tmp_path, {"book": book}, workers=1).start()
     try:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             assert client.get(finished).json()["phase"] == "COMPLETED"

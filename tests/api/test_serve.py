@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 
 from tests.api.conftest import ENDLESS
+from tests.forks import Forked
+from tests.processes import ROOT, SECONDS, until
 
-ROOT = Path(__file__).parents[2]
 WITHOUT_ITS_SOURCE = '[federations.all]\nsources = [{alias = "x", resource = "missing"}]\n'
 
 
@@ -28,6 +29,21 @@ def served(directory: Path, text: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def begun(directory: Path, text: str) -> tuple[Forked, Path]:
+    """`dai serve` in a forked process, and the file of what it says."""
+    (directory / "dai.toml").write_text(text)
+    log = directory / "said"
+    log.unlink(missing_ok=True)
+    arguments = ["serve", "--config", str(directory / "dai.toml")]
+    return Forked(arguments, ROOT, directory, log, largest_file=0, with_workers=True), log
+
+
+def said_at_its_end(directory: Path, text: str) -> str:
+    process, log = begun(directory, text)
+    assert process.wait(SECONDS) != 0
+    return log.read_text()
 
 
 def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> None:
@@ -72,36 +88,28 @@ def test_it_ends_without_complaints_of_duckdb(tmp_path: Path) -> None:
 
 
 def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
-    process = served(tmp_path, f"[service]\nport = 0\n{WITHOUT_ITS_SOURCE}")
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "There is no data resource 'missing'" in stderr
+    said = said_at_its_end(tmp_path, f"[service]\nport = 0\n{WITHOUT_ITS_SOURCE}")
+    assert "There is no data resource 'missing'" in said
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
     url = "postgresql://reader:sesame@127.0.0.1:1/book"
-    process = served(tmp_path, f'[service]\nport = 0\n[resources.book]\nurl = "{url}"\n')
-    assert process.stderr is not None
+    process, log = begun(tmp_path, f'[service]\nport = 0\n[resources.book]\nurl = "{url}"\n')
     try:
-        for line in process.stderr:
-            if "does not answer" in line:
-                break
-        said = json.loads(line)
+        until(lambda: log.exists() and "does not answer" in log.read_text())
     finally:
-        process.kill()
-        process.communicate()
+        process.terminate()
+        process.wait(SECONDS)
+    (line,) = (line for line in log.read_text().splitlines() if "does not answer" in line)
+    said = json.loads(line)
     assert (said["level"], said["resource"], said["error"]) == ("warning", "book", "database-unavailable")
     assert said["at"] == "host 127.0.0.1, port 1, database book, user reader"
 
 
 def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: Path) -> None:
     text = f'[service]\nport = 0\nhost = "0.0.0.0"\n{WITHOUT_ITS_SOURCE}'
-    process = served(tmp_path, text)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert 'methods = ["token"]' in stderr
+    assert 'methods = ["token"]' in said_at_its_end(tmp_path, text)
     for more in ('methods = ["token"]', "anonymous = true"):
-        process = served(tmp_path, f"{text}[identity]\n{more}\n")
-        _, stderr = process.communicate(timeout=60)
-        assert "There is no data resource 'missing'" in stderr  # it went on to the resources
-        assert ("everybody who can reach" in stderr) == (more == "anonymous = true")
+        said = said_at_its_end(tmp_path, f"{text}[identity]\n{more}\n")
+        assert "There is no data resource 'missing'" in said  # it went on to the resources
+        assert ("everybody who can reach" in said) == (more == "anonymous = true")

@@ -214,28 +214,17 @@ def test_authorities_of_clients_that_change(
 def test_a_process_reads_it_again_when_told_to(tmp_path: Path, book: str, certificates: Path) -> None:
     for suffix in (".pem", ".key"):
         shutil.copy(certificates / f"server{suffix}", tmp_path / f"now{suffix}")
-    port = free_port()
-    (tmp_path / "dai.toml").write_text(
-        f"[service]\nport = {port}\nworkers = 2\ngrace = 0.1\n"
-        f'[service.tls]\ncertificate = "now.pem"\nkey = "now.key"\n[resources.book]\nurl = "{book}"\n'
-    )
-    command = [sys.executable, "-m", "dai", "serve", "--config", str(tmp_path / "dai.toml")]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=-1, stderr=-1
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert f"https://127.0.0.1:{port}".encode() in process.stdout.readline()
-            url = f"https://127.0.0.1:{port}"
-            assert shown(url) == (certificates / "server.pem").read_text()
-            for suffix in (".pem", ".key"):
-                shutil.copy(certificates / f"other{suffix}", tmp_path / f"now{suffix}")
-            process.send_signal(signal.SIGHUP)
-            until(lambda: shown(url) == (certificates / "other.pem").read_text())
-        finally:
-            process.terminate()
-            _, errors = process.communicate()
-    assert process.returncode == 0, errors
+    service = ServiceProcess(tmp_path, {"book": book}, workers=2, tls=tmp_path / "now.pem").start()
+    try:
+        assert service.url in service.log.read_text()
+        assert shown(service.url) == (certificates / "server.pem").read_text()
+        for suffix in (".pem", ".key"):
+            shutil.copy(certificates / f"other{suffix}", tmp_path / f"now{suffix}")
+        assert service.process is not None
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: shown(service.url) == (certificates / "other.pem").read_text())
+    finally:
+        assert service.stop() == 0, service.log.read_text()
 
 
 @pytest.mark.parametrize(
