@@ -63,7 +63,7 @@ LONG = {
     "parentheses and operators": (f"select {nested('(', 'id', ' + 1)', 300)} from T", 20),
     "parentheses in FROM": (f"from {nested('(', 'T', ')', 100)}", 20),
     "union all": (" union all ".join(f"select id, s from T where id = {each % 20}" for each in range(300)), 300),
-    "union": (" union ".join(f"select id, s from T where id = {each % 20}" for each in range(300)), 20),
+    "union": (" union ".join(f"select id, s from T where id = {each % 20}" for each in range(150)), 20),
     "union all of types": (
         " union all ".join(f"select id, {each}{'.5' * (each % 2)} from T" for each in range(30)),
         600,
