@@ -179,6 +179,22 @@ def test_a_view_that_nobody_can_ask_hides_no_table(sqlite_url: str, path: Path, 
     driver.close()
 
 
+@pytest.mark.parametrize("definition", ["VirtualSpatialIndex()", "fts4(content = 'gone')"])
+def test_a_virtual_table_that_cannot_be_read_hides_no_table(sqlite_url: str, path: Path, definition: str) -> None:
+    """As SpatiaLite has them: without its module nothing of the database was listed."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table there (a integer)")
+        connection.execute("pragma writable_schema = on")
+        connection.execute(
+            "insert into sqlite_schema values ('table', 'near', 'near', 0, ?)",
+            (f"create virtual table near using {definition}",),
+        )
+        connection.commit()
+    driver = driver_for(sqlite_url)
+    assert [each.name for each in driver.tables()] == ["there"]
+    driver.close()
+
+
 def test_what_is_damaged_is_unavailable(tmp_path: Path) -> None:
     """It was an internal error, or one of the statement."""
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:

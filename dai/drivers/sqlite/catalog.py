@@ -56,15 +56,15 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
 
 
 def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
-    """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Leaves out views that cannot be queried:
-    their tables are gone, or their functions are missing or not allowed."""
+    """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Leaves out those that cannot be queried:
+    views whose tables are gone, or whose functions are missing or not allowed; virtual tables of unknown modules."""
     found = []
     for name, kind in run(f"{_NAMES} ORDER BY name"):
         if like(pattern, name) or like(pattern, f"main.{name}"):
             try:
                 found.append(_table(run, first, name, kind))
             except sqlite3.OperationalError as error:
-                if kind != "view" or error.sqlite_errorname not in ("SQLITE_ERROR", "SQLITE_AUTH"):
+                if error.sqlite_errorname not in ("SQLITE_ERROR", "SQLITE_AUTH"):
                     raise
     return tuple(found)
 
