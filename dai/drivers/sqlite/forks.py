@@ -66,7 +66,8 @@ class Fork:
             os.close(handle)
 
 
-FORKS = ForkServer(str(Path(__file__).with_name("worker.py")), environment=_ONE_THREAD)
+_WHERE_IT_SORTS = {name: os.environ[name] for name in ("SQLITE_TMPDIR", "TMPDIR") if name in os.environ}
+FORKS = ForkServer(str(Path(__file__).with_name("worker.py")), environment=_ONE_THREAD | _WHERE_IT_SORTS)
 atexit.register(FORKS.close)
 os.register_at_fork(after_in_child=FORKS.forget)
 

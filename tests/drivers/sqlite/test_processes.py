@@ -324,3 +324,15 @@ def test_closing_the_driver_ends_the_processes(sqlite_url: str) -> None:
     until(lambda: not process.is_running())
     made._processes.start()
     assert not made._processes._idle
+
+
+def test_a_process_sorts_where_the_service_would(tmp_path: Path) -> None:
+    """Elsewhere it filled a disk that others need."""
+    code = (
+        "from pathlib import Path; from dai.drivers.sqlite.forks import fork; each = fork(); each.begun(90);"
+        "print(Path(f'/proc/{each.pid}/environ').read_text().replace(chr(0), chr(10))); each.close(5)"
+    )
+    environment = {**os.environ, "SQLITE_TMPDIR": str(tmp_path), "SECRET": "secret"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert f"SQLITE_TMPDIR={tmp_path}" in said.stdout.splitlines()
+    assert "secret" not in said.stdout
