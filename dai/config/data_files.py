@@ -90,7 +90,7 @@ def _tables(files: Any, where: str, base: Path, name: str) -> Tables:
         raise ConfigurationError(f'{where} must be a path, a list of paths, or tables: {{orders = "orders/*.csv"}}.')
     for each in map(str, listed):
         for table, path in _of(_absolute(each, base), where, base, name):
-            if table in tables:
+            if table.casefold() in map(str.casefold, tables):
                 hint = f'Name them: {where} = {{first = "…", second = "…"}}.'
                 raise ConfigurationError(f"{where}: there are two files for the table {table!r}.", hint=hint)
             tables[table] = path
@@ -119,7 +119,7 @@ def _of(path: str, where: str, base: Path, name: str) -> list[tuple[str, tuple[s
             tables.append((_stem(each.name), (f"{glob.escape(path)}/{itself}",)))
         elif each.is_dir():
             files = (file for file in each.rglob("*") if file.is_file() and _is_within(file, each))
-            suffixes = {file.suffix for file in files if form_of(file.name)}
+            suffixes = {_suffix(file) for file in files if form_of(file.name)} - {""}
             below = f"{glob.escape(str(each))}/**/*"
             if suffixes:
                 tables.append((each.name, tuple(f"{below}{suffix}" for suffix in sorted(suffixes))))
@@ -135,6 +135,10 @@ def _absolute(path: str, base: Path) -> str:
 def _literal(path: str) -> str:
     """What is no pattern where there is a file of that name."""
     return glob.escape(path) if glob.has_magic(path) and Path(path).is_file() else path
+
+
+def _suffix(file: Path) -> str:
+    return "".join(file.suffixes[-2 if file.suffix.lower()[1:] in _COMPRESSED else -1 :])
 
 
 def _stem(path: str) -> str:

@@ -171,6 +171,36 @@ def test_names_of_files_are_no_patterns(tmp_path: Path, form: str) -> None:
     assert rows(within, 'select k from "[a]"') == [inner[0]]
 
 
+def test_compressed_files_in_a_folder_of_a_folder(tmp_path: Path) -> None:
+    """They kept the whole folder from being served."""
+    (tmp_path / "days").mkdir()
+    for name in ("a.csv.gz", "b.CSV.GZ"):
+        with gzip.open(tmp_path / "days" / name, "wt") as file:
+            file.write("k,n\n1,2\n")
+    for name in ("csv", "all.tar.gz"):
+        (tmp_path / "days" / name).write_text("secret")
+    assert rows(opened(str(tmp_path), tmp_path), "select count(*) from days") == [(2,)]
+
+
+def test_names_that_differ_by_case_are_one_table(tmp_path: Path) -> None:
+    """As DuckDB has it, which showed neither."""
+    for name in ("days.csv", "DAYS.parquet"):
+        (tmp_path / name).write_text("k,n\n1,2\n")
+    with pytest.raises(ConfigurationError, match="two files for the table"):
+        opened(str(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["b.arrow", "b.parquet", "b.csv", "b.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"damaged\0\xff"])
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "a.csv").write_text("k,n\n1,2\n")
+    (tmp_path / name).write_bytes(content)
+    driver = opened(str(tmp_path), tmp_path)
+    assert "a" in {each.name for each in driver.tables()}
+    assert rows(driver, "select k from a") == [(1,)]
+    driver.statistics("b")
+
+
 @pytest.mark.parametrize("folder", ["data", "data [1]"])
 def test_a_link_out_of_a_folder_with_any_name(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir()

@@ -267,7 +267,9 @@ class Files(DuckDB):
         for name, form, path, changed, size in self._state:
             if name == table and size >= 0:
                 total += size
-                known = _rows(form, self._readable(form, path, changed, size), size)
+                known = None
+                with suppress(DataError):  # who reads the table is told
+                    known = _rows(form, self._readable(form, path, changed, size), size)
                 rows = None if rows is None or known is None else rows + known
         return rows, total
 
