@@ -23,7 +23,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 OUTPUT = "output"
 _ROWS = "rows"
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_HEAD = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/|\()*(?P<word>\w+)", re.S)
+_HEAD = re.compile(r"(?>\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/|\()*+(?P<word>\w+)", re.S)
 _CHANGES = frozenset(
     """
     insert update delete merge replace upsert create drop alter truncate rename comment grant revoke call do lock set

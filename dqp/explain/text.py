@@ -14,7 +14,8 @@ MOST_PARTS = 4
 """Parts of a scan of which each statement is shown."""
 LISTED = 8
 """Values of a list that people are shown."""
-_VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
+_VALUE = r"(?:(?<!')'(?:[^']|'')*+'|(?<![\w.+'-])-?\d[\w.+-]*+|NULL)"
+"""It begins nowhere within a value: a long one would be looked through from each of its characters on."""
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _NESTING = re.compile(rf"{_QUOTED}|[()]")
 _GUARDS = re.compile(rf"{_QUOTED}|\b{re.escape(GUARD)}")

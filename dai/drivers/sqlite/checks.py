@@ -19,7 +19,7 @@ MOST_CHECKED = 10_000
 MOST_READ = 100_000
 """Rows of a table that are read to see whether a column of numbers has texts."""
 _ORDERS = frozenset({"<", "<=", ">", ">="})
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _NUMERIC = re.compile("int|real|floa|doub", re.IGNORECASE)
 """In the declared type of a column of numbers. (The affinity of NUMERIC is also that of dates, which are texts.)"""
 

@@ -19,7 +19,7 @@ MOST_EXPLAINED = 50_000
 MOST_PROMISED = 10_000
 """Characters of a statement of which that is asked before it has a row."""
 _COLLATED = re.compile(
-    r"\s*select\b(?:(?!\bfrom\b).)*\bcollate\b|\s*(?!select\b).*\bcollate\b", re.IGNORECASE | re.DOTALL
+    r"\s*+(?:select\b(?:(?!\bfrom\b).)*\bcollate\b|(?!select\b).*\bcollate\b)", re.IGNORECASE | re.DOTALL
 )
 """A statement that may select a column with a collation, which a view and a result call by different names."""
 

@@ -119,9 +119,9 @@ class _Guard(str):
 def _repeated(condition: str, guard: _Guard) -> bool:
     """Whether a guard may ask it too: short, and of the same table alone, or a join would have the guard later than the
     conditions behind it."""
-    tables = {each.split(".")[0] for each in _COLUMN.findall(condition)}
-    plain = len(condition) <= _LONGEST and "?" not in condition and not condition.startswith(GUARD)
-    return plain and tables == {guard.column.split(".")[0]}
+    if len(condition) > _LONGEST or "?" in condition or condition.startswith(GUARD):
+        return False
+    return {each.split(".")[0] for each in _COLUMN.findall(condition)} == {guard.column.split(".")[0]}
 
 
 class SQLite(Dialect):

@@ -118,7 +118,7 @@ class _Query:
 
     def _declare(self) -> None:
         """The prefixes stand at the end, and hold from the beginning."""
-        for match in re.finditer(r"([A-Za-z_][\w.-]*)\s+for\s*<([^<>\s]*)>", self._text, re.IGNORECASE):
+        for match in re.finditer(r"(?<![\w.-])([A-Za-z_][\w.-]*)\s+for\s*<([^<>\s]*)>", self._text, re.IGNORECASE):
             self._prefixes[match[1]] = match[2]
 
     def _prefix(self) -> str | None:
