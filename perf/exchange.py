@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.execution.exchange.exchange import BlockSize, distribute
+from dqp.execution.exchange.outbox import Outbox
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from perf.harness import Report, measured, median, ratio, shown
@@ -239,7 +240,7 @@ def _local(batches: list[pa.RecordBatch], memory: int | None) -> None:
             thread.start()
         if memory:
             filling.join()
-            assert outbox.counters.spilled_bytes > 0
+            assert outbox.measure.now.spooled > 0
             for thread in readers:
                 thread.start()
         for thread in [filling, *readers]:

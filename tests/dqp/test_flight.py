@@ -24,7 +24,8 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.execution.exchange.exchange import BlockSize, distribute
+from dqp.execution.exchange.outbox import Outbox
 from dqp.runtimes.flight import server
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token

@@ -22,7 +22,8 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError
-from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.execution.exchange.exchange import BlockSize, distribute
+from dqp.execution.exchange.outbox import Outbox
 from dqp.runtimes.flight import client as flight_client
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 from dai.errors import CancelledError, ClosedError, ConflictError, DataError, LimitError, NotFoundError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.execution.exchange.exchange import BlockSize, distribute
+from dqp.execution.exchange.outbox import Outbox
 from dqp.execution.execution import Measure, Measurement
 from tests.dqp.exchanges import SCHEMA, SIZE, batch, batches, ids
 from tests.processes import until
@@ -35,7 +37,7 @@ def test_order_within_a_partition_through_memory_and_disk(pool, tmp_path):
         outbox.put(0, each, Cancellation())
         assert outbox.held[0] <= 3 * SIZE
     outbox.finish()
-    assert outbox.counters.spilled_bytes == 27 * SIZE
+    assert outbox.measure.now.spooled == 27 * SIZE
     assert files_of(tmp_path)
     assert ids(outbox.stream(0)) == list(range(1000, 4000))
     assert ids(outbox.stream(1)) == []
@@ -45,11 +47,14 @@ def test_order_within_a_partition_through_memory_and_disk(pool, tmp_path):
 
 
 def crossed(pool, outboxes, producing):
-    """Two consumers, each of which reads a partition of both exchanges, in opposite orders, one after the other."""
+    """Two consumers, each of which reads a partition of both exchanges, in opposite orders, one after the other; and
+    how many batches each exchange has got."""
+    put = Counter()
 
     def produce(outbox):
         for number, each in enumerate(batches(40)):
             outbox.put(number % 2, each, producing)
+            put[id(outbox)] += 1
         outbox.finish()
 
     def consume(partition, order):
@@ -57,18 +62,18 @@ def crossed(pool, outboxes, producing):
 
     producers = [pool.submit(produce, outbox) for outbox in outboxes]
     consumers = [pool.submit(consume, 0, (0, 1)), pool.submit(consume, 1, (1, 0))]
-    return producers, consumers
+    return producers, consumers, put
 
 
 def test_consumers_that_wait_for_each_other_do_not_deadlock(pool, tmp_path):
     outboxes = [Outbox(SCHEMA, 2, memory_bytes=2 * SIZE, directory=tmp_path, grace=0.01) for _ in range(2)]
-    producers, consumers = crossed(pool, outboxes, Cancellation())
+    producers, consumers, _ = crossed(pool, outboxes, Cancellation())
     for future in producers:
         future.result()
     everything = [[each + row for each in range(1000 + 100 * odd, 5000, 200) for row in range(100)] for odd in (0, 1)]
     assert consumers[0].result() == [everything[0], everything[0]]
     assert consumers[1].result() == [everything[1], everything[1]]
-    assert any(outbox.counters.spilled_bytes > 0 for outbox in outboxes)
+    assert any(outbox.measure.now.spooled > 0 for outbox in outboxes)
     assert not files_of(tmp_path)
 
 
@@ -76,9 +81,9 @@ def test_the_same_consumers_deadlock_without_a_place_to_spill(pool):
     """What the test above shows is not true by itself."""
     outboxes = [Outbox(SCHEMA, 2, memory_bytes=2 * SIZE) for _ in range(2)]
     producing = Cancellation()
-    producers, consumers = crossed(pool, outboxes, producing)
+    producers, consumers, put = crossed(pool, outboxes, producing)
     # two batches for the reader that does not read fill the memory; the next one finds no room
-    until(lambda: [(each.held[0], each.counters.batches) for each in outboxes] == [(2 * SIZE, 4), (2 * SIZE, 3)])
+    until(lambda: [(each.held[0], put[id(each)]) for each in outboxes] == [(2 * SIZE, 4), (2 * SIZE, 3)])
     assert not any(future.done() for future in [*producers, *consumers])
     producing.cancel()
     for future in [*producers, *consumers]:
@@ -95,7 +100,7 @@ def test_a_single_reader_holds_its_producer_and_nothing_is_spilled(pool, tmp_pat
         assert outbox.held[0] <= 2 * SIZE
     assert next(reader, None) is None
     producer.result()
-    assert outbox.counters.spilled_bytes == 0
+    assert outbox.measure.now.spooled == 0
 
 
 def test_broadcast_gives_every_reader_the_same_batches(tmp_path):
@@ -105,7 +110,6 @@ def test_broadcast_gives_every_reader_the_same_batches(tmp_path):
     assert len(first) == 5
     assert first == second == third
     assert outbox.held == (0, 0)
-    assert outbox.counters.rows == 500
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
@@ -119,11 +123,10 @@ def test_several_consumers_read_all_partitions(pool, tmp_path, broadcast):
     expected = [list(range(1000, 3000))] * 2 if broadcast else odd
     assert [each.result() for each in fast] == expected * 2
     # the third one, who comes late, finds everything on disk or in memory
-    assert outbox.counters.spilled_bytes > 0
+    assert outbox.measure.now.spooled > 0
     assert not outbox.drained
     assert [ids(outbox.stream(reader)) for reader in (4, 5)] == expected
     assert outbox.drained
-    assert outbox.counters.rows == 2000
     assert outbox.held == (0, 0)
     with pytest.raises(NotFoundError):
         outbox.stream(6)
@@ -149,7 +152,7 @@ def test_a_partition_with_nearly_all_rows_neither_grows_nor_holds_the_others(poo
         assert reader.result() == expected
     assert max(most) <= 4 * SIZE
     assert outbox.held[0] <= 4 * SIZE
-    assert outbox.counters.spilled_bytes > 100 * SIZE
+    assert outbox.measure.now.spooled > 100 * SIZE
     assert ids(outbox.stream(0)) == [each for each in range(40_000) if each % 40]
     assert not files_of(tmp_path)
 
@@ -159,7 +162,7 @@ def test_broadcast_spills_for_the_reader_that_is_behind(pool, tmp_path):
     fast = pool.submit(ids, outbox.stream(0))
     distribute(Stream(SCHEMA, batches(30)), outbox, Cancellation(), block=EAGER)
     assert fast.result() == list(range(1000, 4000))
-    assert outbox.counters.spilled_bytes > 0
+    assert outbox.measure.now.spooled > 0
     assert ids(outbox.stream(1)) == list(range(1000, 4000))
     assert outbox.held == (0, 0)
     assert not files_of(tmp_path)
@@ -183,12 +186,14 @@ def test_disk_space_comes_back_while_a_partition_is_read(tmp_path, monkeypatch):
 def test_a_full_disk_is_a_clear_error_and_leaves_no_file(tmp_path):
     outbox = Outbox(SCHEMA, 2, memory_bytes=1, directory=tmp_path, grace=0)
     whole = Stream(SCHEMA, [batch(1000 + number * 10_000, 10_000) for number in range(20)])
+    put = []
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
 
     def fill():
         for each in whole:
             outbox.put(0, each, Cancellation())
+            put.append(each)
 
     try:
         with pytest.raises(LimitError, match="no room on disk"):
@@ -199,7 +204,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_no_file(tmp_path):
     outbox.finish()
     read = ids(outbox.stream(0))
     assert read == list(range(1000, 1000 + len(read)))
-    assert len(read) == outbox.counters.rows
+    assert len(read) == sum(each.num_rows for each in put)
     outbox.close()
     assert not files_of(tmp_path)
 
@@ -209,7 +214,7 @@ def test_what_producers_wait_and_what_goes_to_disk_is_measured(tmp_path):
     outbox = Outbox(SCHEMA, 2, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01, measure=measure)
     for each in batches(10):
         outbox.put(0, each, Cancellation())
-    assert measure.now.spooled == outbox.counters.spilled_bytes == 7 * SIZE
+    assert measure.now.spooled == 7 * SIZE
     assert measure.now.held > 0
 
 

@@ -20,9 +20,7 @@ import pyarrow.compute as pc
 from dai.errors import DaiError, DataError, InternalError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.execution.exchange.outbox import Counters, Outbox
-
-__all__ = ["BlockSize", "Coalescer", "Counters", "Outbox", "distribute", "split"]
+from dqp.execution.exchange.outbox import Outbox
 
 BLOCK_BYTES = 1 << 20
 SLICED_BYTES = 1 << 20

@@ -22,7 +22,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,25 +32,13 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.spool import Spilled, Spool
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
-from dqp.execution.execution import Measure
+from dqp.execution.execution import Measure, Measurement
 
 MEMORY_BYTES = 64 << 20
 DISK_BYTES = 16 << 30
 GRACE = 0.1
 """Seconds. Longer than any consumer that works needs for one block, short beside what a false wait costs."""
 PATIENCE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What has passed through an outbox so far."""
-
-    rows: int
-    bytes: int
-    batches: int
-    spilled_bytes: int
-    partition_rows: tuple[int, ...]
-    """Rows of each sequence: shows skew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +67,6 @@ class _Sequence:
             "rows that a slower reader of an exchange has not read yet",
             hint="Free disk space, or allow the exchange more memory.",
         )
-        self.rows = 0
 
 
 class Outbox:
@@ -115,7 +101,7 @@ class Outbox:
         self.readers = partitions * copies
         self._directory = directory if self.readers > 1 else None
         self._grace, self._patience, self._abandoned = grace, patience, abandoned
-        self._measure = measure
+        self.measure = measure or Measure(Measurement("exchange"))
         self._lock = threading.Lock()
         self._room = Condition(self._lock)
         self._spilling = threading.Lock()
@@ -127,7 +113,6 @@ class Outbox:
         self._taken = 0.0
         self._finished = False
         self._cause: DaiError | None = None
-        self._bytes = self._batches = self._spilled_bytes = 0
 
     @property
     def sequences(self) -> int:
@@ -148,12 +133,6 @@ class Outbox:
     @property
     def _disk(self) -> int:
         return sum(each.spool.size for each in self._sequences)
-
-    @property
-    def counters(self) -> Counters:
-        with self._lock:
-            rows = tuple(sequence.rows for sequence in self._sequences)
-            return Counters(sum(rows), self._bytes, self._batches, self._spilled_bytes, rows)
 
     # the producer's side
 
@@ -176,8 +155,7 @@ class Outbox:
             if self._added(partition, batch, size):
                 return
         began = time.monotonic()
-        held = nullcontext() if self._measure is None else self._measure.waiting(held=True)
-        with held:
+        with self.measure.waiting(held=True):
             while not self._added_in_time(partition, batch, size, began, cancellation):
                 self._spill()
 
@@ -198,9 +176,6 @@ class Outbox:
             sequence.memory += size
             self._memory += size
             sequence.arrived.notify_all()
-        sequence.rows += batch.num_rows
-        self._bytes += size
-        self._batches += 1
         return True
 
     def _added_in_time(
@@ -249,9 +224,7 @@ class Outbox:
                     sequence.spilled += 1
                     sequence.memory -= item.size
                     self._memory -= item.size
-                    self._spilled_bytes += item.size
-                    if self._measure is not None:
-                        self._measure.spooled(item.size)
+                    self.measure.spooled(item.size)
                     self._room.notify_all()
                 else:  # it was read meanwhile
                     spilled.release()
