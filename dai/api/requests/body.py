@@ -32,6 +32,12 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def block_rows(request: Request) -> int:
+    """How many rows the block in the body has, as its header says; 0 if the request does not have it."""
+    rows = request.headers.get("x-block-rows", "")
+    return int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0
+
+
 class Body:
     """Of a request to the service that ``request.app.state`` has."""
 

@@ -15,7 +15,7 @@ from dai.api.blocks.framing import read_frames
 from dai.api.blocks.pulling import MOST_BLOCKS, Seconds
 from dai.api.dependencies import Accept, TheAccess, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
-from dai.api.requests.body import JSON, content_type, takes
+from dai.api.requests.body import JSON, block_rows, content_type, takes
 from dai.api.requests.negotiation import best
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, members
 from dai.api.requests.route import ChangingRoute, Route
@@ -174,9 +174,7 @@ async def publish_block(
         payloads, static = await read_frames(service, data, open_feed.static, number, most)
         kind = _form_of(static) if static else kind
     else:
-        rows = request.headers.get("x-block-rows", "")
-        count = int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0
-        payloads = [(data, count)] if data or not options.last else []
+        payloads = [(data, block_rows(request))] if data or not options.last else []
     open_feed.publish(options.producer, number, payloads, kind or "application/octet-stream", static, last=options.last)
     return JSONAnswer({"first": open_feed.first, "next": open_feed.next})
 

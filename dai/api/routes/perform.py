@@ -197,12 +197,12 @@ async def post_perform(
     job = queued or bool(perform.activities and not perform.end_points)
     awaited = not (job or pull is not None) and _awaited(options, perform, output)
     session = session_of(service, access, options, target, perform)
-    if pull is not None:
-        submitted = await _submitted(request, options, target, "perform", data, perform, session, blocksize)
-        said = {"location": f"/jobs/{submitted.id}", SESSION: session.id}
+    if pull is not None or job:
+        begun = await submitted(request, options, target, "perform", data, perform, session, blocksize)
+        if pull is None:
+            return job_answer(request, begun, perform, session)
+        said = {"location": f"/jobs/{begun.id}", SESSION: session.id}
         return await pulled_at_once(request, session, session.find_output(pull), said)
-    if job:
-        return await job_of(request, options, target, "perform", data, perform, session, blocksize)
     environment = Environment(
         target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
     )
@@ -320,28 +320,19 @@ def asynchronous(request: Request, options: Options) -> bool:
     return options.phase is not None or "respond-async" in preferences(request)
 
 
-async def job_of(
-    request: Request,
-    options: Options,
-    resource: Resource,
-    kind: str,
-    body: bytes,
-    perform: Perform,
-    session: Session,
-    blocksize: int | None,
-) -> Response:
-    job = await _submitted(request, options, resource, kind, body, perform, session, blocksize)
+def job_answer(request: Request, job: Job, perform: Perform, session: Session) -> Response:
+    """The answer to a request that became a job."""
     headers = {"Location": f"/jobs/{job.id}"}
     if "respond-async" in preferences(request):
         headers["Preference-Applied"] = "respond-async"
     accept = listed(request, "accept")
-    offers = [JSON, DOCUMENT] if kind == "query" else [DOCUMENT, JSON]
+    offers = [JSON, DOCUMENT] if job.kind == "query" else [DOCUMENT, JSON]
     if (best(accept, offers) or offers[0]) == JSON:
         return JSONAnswer(described(job), 202, headers)
     return answer(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
 
 
-async def _submitted(
+async def submitted(
     request: Request,
     options: Options,
     resource: Resource,

@@ -41,9 +41,10 @@ from dai.api.routes.perform import (
     TABULAR,
     Options,
     asynchronous,
-    job_of,
+    job_answer,
     off_loop,
     session_of,
+    submitted,
 )
 from dai.api.scheduling.turns import Small
 from dai.api.service import Service
@@ -183,7 +184,8 @@ async def post_query(
     target.check_document(perform.activities, access.caller)
     if asynchronous(request, options):
         session = session_of(service, access, options, target)
-        return await job_of(request, options, target, "query", data, perform, session, blocksize)
+        job = await submitted(request, options, target, "query", data, perform, session, blocksize)
+        return job_answer(request, job, perform, session)
     return _answered(request, target, options, statement, perform, blocksize, began)
 
 

@@ -19,7 +19,7 @@ from dai.api.blocks.pulling import MOST_WAIT, Pull, Seconds, pulled
 from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
-from dai.api.requests.body import content_type, takes
+from dai.api.requests.body import block_rows, content_type, takes
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid
 from dai.api.requests.route import ChangingRoute, PullRoute
 from dai.api.service import Service
@@ -136,8 +136,6 @@ async def put_block(
     mailbox = opened.find_input(stream)
     limit = service.config.limits.block_bytes
     size = body.size(limit)
-    header_rows = request.headers.get("x-block-rows", "")
-    rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
     try:
         with Changes(opened, options.wait, mailbox, service.sessions.budget) as changes:
             mailbox.check_offer(number, options.producer)
@@ -146,7 +144,7 @@ async def put_block(
                     raise _full(service.sessions.budget, full)
                 mailbox.check_offer(number, options.producer)
             try:
-                blocks = await _pushed(service, request, mailbox, number, await body.read(limit), rows)
+                blocks = await _pushed(service, request, mailbox, number, await body.read(limit))
                 final = number + len(blocks) - 1
                 for at, block in enumerate(blocks, number):
                     while not mailbox.offer(at, block, options.last and at == final, options.producer):
@@ -168,12 +166,10 @@ async def put_block(
     return Response(status_code=204)
 
 
-async def _pushed(
-    service: Service, request: Request, mailbox: Mailbox, number: int, data: bytes, rows: int
-) -> list[Block]:
+async def _pushed(service: Service, request: Request, mailbox: Mailbox, number: int, data: bytes) -> list[Block]:
     """The blocks of a body: those of frames as the document had them, or the body as it is."""
     if content_type(request) != MEDIA_TYPE or not data:
-        return [Block(data, rows)]
+        return [Block(data, block_rows(request))]
     most = service.config.limits.block_bytes
     payloads, static = await read_frames(service, data, mailbox.static, number, most)
     blocks = [Block(payload, count) for payload, count in payloads]

@@ -24,11 +24,10 @@ NAME = "dai-self-signed"
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """``made``: just now; otherwise the one of an earlier start, which clients may trust already."""
+    """A certificate that no authority has signed."""
 
     tls: TlsConfig
     fingerprint: str
-    is_new: bool
 
 
 def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
@@ -41,16 +40,16 @@ def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
     names = [_name(each) for each in every if each != "*"]
     now = datetime.datetime.now(datetime.UTC)
 
-    def result(certificate: x509.Certificate, is_new: bool) -> SelfSigned:
+    def result(certificate: x509.Certificate) -> SelfSigned:
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":").upper()
-        return SelfSigned(TlsConfig(certificate=certificate_file, key=key_file), fingerprint, is_new)
+        return SelfSigned(TlsConfig(certificate=certificate_file, key=key_file), fingerprint)
 
     with suppress(OSError, ValueError, x509.ExtensionNotFound):
         known = x509.load_pem_x509_certificate(certificate_file.read_bytes())
         known_names = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         fits = set(known_names) == set(names) and known.not_valid_after_utc > now + datetime.timedelta(days=1)
         if fits and key_file.exists():
-            return result(known, is_new=False)
+            return result(known)
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
@@ -80,7 +79,7 @@ def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
             f"The self-signed certificate cannot be written here: {error.strerror}.",
             hint="Start the service in a directory that it may write to.",
         ) from error
-    return result(certificate, is_new=True)
+    return result(certificate)
 
 
 def _name(text: str) -> x509.GeneralName:

@@ -175,7 +175,6 @@ class _Copy:
         self._reader = SocketReader(socket, unavailable)
         statement = f"COPY ({sql}\n) TO STDOUT (FORMAT binary)".encode() + b"\0"
         _send(socket, b"Q" + struct.pack(">I", len(statement) + 4) + statement)
-        self._columns = -1
 
     def rows(self, shapes: tuple[Shape, ...]) -> list[pa.Array] | None:
         """The next rows; None at the end. Waits for more than one row only as long as they keep coming."""
@@ -187,7 +186,7 @@ class _Copy:
             if len(starts):
                 reader.skip(int(ends[-1]))
                 return _arrays(data, starts, ends, shapes)
-            self._other(len(shapes))
+            self._other()
         return None
 
     def cut(self) -> None:
@@ -200,7 +199,7 @@ class _Copy:
             raise too_long()
         return size
 
-    def _other(self, columns: int) -> None:
+    def _other(self) -> None:
         """A message that is no row."""
         reader = self._reader
         size = self._size()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import Token, tokens
 from dai.drivers.sqlite.connection import Connection
 from dai.drivers.sqlite.syntax import SYNTAX
@@ -149,8 +150,7 @@ def _tables_of_numbers(connection: Connection, column: str, words: frozenset[str
 
 def _may_have_texts(connection: Connection, table: str, column: str) -> bool:
     """Of a table of more than MOST_READ rows nobody knows, and one without rows may be filled with texts."""
-    quoted = f'"{table.replace(chr(34), chr(34) * 2)}"'
-    name = f'"{column.replace(chr(34), chr(34) * 2)}"'
-    read = f"SELECT typeof({name}) AS kind FROM {quoted} LIMIT {MOST_READ + 1}"
+    name = quoted(column, SYNTAX)
+    read = f"SELECT typeof({name}) AS kind FROM {quoted(table, SYNTAX)} LIMIT {MOST_READ + 1}"
     ((rows, texts),) = connection.run(f"SELECT count(*), sum(kind = 'text') FROM ({read})")
     return not 0 < rows <= MOST_READ or bool(texts)
