@@ -26,7 +26,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import pointed
 from dqp.catalog.uploads import Uploads
 from dqp.coordinator.plans import Planned, Plans
-from dqp.coordinator.running import Begun, Runner, Running, table_stream, unwatched
+from dqp.coordinator.running import Begun, Runner, Running, unwatched
 from dqp.errors import ChangedError, OutdatedError
 from dqp.execution.fetch import scans_of
 from dqp.execution.outdated import Outdating
@@ -113,19 +113,27 @@ class Coordinator:
     ) -> tuple[Stream, Running | None]:
         """As ``query``, with the query under way; None for an EXPLAIN and a description. ``begun`` is called before
         anything is asked, with the execution that says how far it is."""
+        if batch_rows is not None and batch_rows < 1:
+            raise DataError(f"A block has at least one row, not {batch_rows}.")
+        stream, running = self._answered(sql, parameters, cancellation, begun)
+        return stream if batch_rows is None else stream.rebatch(batch_rows), running
+
+    def _answered(
+        self, sql: str, parameters: Parameters, cancellation: Cancellation, begun: Begun
+    ) -> tuple[Stream, Running | None]:
         with pointed(sql):
             if (command := descriptions.command(sql)) is not None:
                 try:
                     table = self._described(command, parameters, cancellation, begun)
                 except StatementError as error:
                     raise error.of(sql) from None
-                return table_stream(table, batch_rows), None
+                return Stream.of(table), None
             if is_explain(sql) and (bound := self.plans.plan(sql, parameters, cancellation=cancellation).bound).form:
                 analyze = bound.statement == "explain analyze"
                 explanation = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
                 lines = getattr(explanation, bound.form).split("\n")
-                return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
-            running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
+                return Stream.of(pa.table({"plan": pa.array(lines, pa.string())})), None
+            running = self._started(sql, parameters, cancellation, begun)
         return running.stream, running
 
     def _started(
@@ -135,7 +143,6 @@ class Coordinator:
         cancellation: Cancellation,
         begun: Begun,
         *,
-        batch_rows: int | None = None,
         profiled: bool = False,
     ) -> Running:
         """The query under way, planned again where a source has other tables than it was planned for, or a copy
@@ -146,9 +153,7 @@ class Coordinator:
             planned = self.plans.plan(sql, parameters, cancellation=cancellation)
             watched = Outdating(begun, self.catalog.late(scans_of(planned.bound.tree), began) if left else ())
             try:
-                running = self.runner.run(
-                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=watched.begun, profiled=profiled
-                )
+                running = self.runner.run(planned, cancellation=cancellation, begun=watched.begun, profiled=profiled)
                 return replace(running, stream=watched.stream(running.stream), noted=running.noted + noted)
             except OutdatedError as error:
                 noted = (f"stopped and planned again: {error.detail}",)

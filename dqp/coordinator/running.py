@@ -67,7 +67,6 @@ class Runner:
         planned: Planned,
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         begun: Begun = unwatched,
         profiled: bool = False,
     ) -> Running:
@@ -78,9 +77,9 @@ class Runner:
         try:
             begun(execution)
             with not_too_deep():
-                running = self._bounded(planned, execution, batch_rows)
+                running = self._bounded(planned, execution)
                 if running is None:
-                    running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
+                    running = self._run(planned, planned.tree, planned.context, execution)
         except BaseException:
             execution.close()
             raise
@@ -97,15 +96,13 @@ class Runner:
             measured, overtakings = execution.measurements(), execution.overtakings.values()
             learn(planned.sql, seconds, planned.tree, running.context, measured, overtakings)
 
-    def _run(
-        self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
-    ) -> Running:
+    def _run(self, planned: Planned, tree: Operator, context: Context, execution: Execution) -> Running:
         names, types = planned.bound.names, planned.bound.types
         execution.estimate = context.estimator.again().rows
-        stream = self._runtime.run(tree, names, types, context, execution, batch_rows=batch_rows)
+        stream = self._runtime.run(tree, names, types, context, execution)
         return Running(planned, execution, stream, context)
 
-    def _bounded(self, planned: Planned, execution: Execution, batch_rows: int | None) -> Running | None:
+    def _bounded(self, planned: Planned, execution: Execution) -> Running | None:
         """The query with a bound for its first N, where that gives N rows: these are few, and read here."""
         probe = planned.probe
         if probe is None:
@@ -115,15 +112,14 @@ class Runner:
         if smaller is None:
             return None
         context = replace(planned.context.anew(smaller), cancellation=execution.cancellation)
-        running = self._run(planned, optimise(smaller, context), context, execution, None)
+        running = self._run(planned, optimise(smaller, context), context, execution)
         with running.stream as stream:
             table = stream.table()
         if table.num_rows < probe.rows:
             execution.again()
             return None
         remark = f"{probe.remote.source} was asked first for a bound of the first {probe.rows:,} rows"
-        stream = table_stream(table, batch_rows)
-        return replace(running, stream=stream, noted=(remark,))
+        return replace(running, stream=Stream.of(table), noted=(remark,))
 
 
 def _finishing(stream: Stream, execution: Execution, sql: str, ended: Callable[[], None]) -> Iterator[pa.RecordBatch]:
@@ -137,9 +133,3 @@ def _finish(stream: Stream, execution: Execution) -> None:
     """Where nobody pulled, the stream is still to be closed."""
     with execution, stream:
         pass
-
-
-def table_stream(table: pa.Table, batch_rows: int | None) -> Stream:
-    """The rows of a table at hand."""
-    stream = Stream.of(table)
-    return stream if batch_rows is None else stream.rebatch(batch_rows)

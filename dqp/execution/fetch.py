@@ -12,11 +12,11 @@ the attempt fails, and the runtime may begin another one (``lost`` has the sourc
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -109,11 +109,6 @@ def _places(tree: Operator, source: Source) -> Iterator[Place]:
         yield Place(source, _statement(rewritten(tree, without_members), source), tree)
 
 
-def with_tables(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """The argument of ``Source.query``; not all sources have it."""
-    return {"tables": tables} if tables else {}
-
-
 def _statement(tree: Operator, source: Source) -> Statement:
     try:
         return dialects.statement(tree, source.dialect)
@@ -203,7 +198,7 @@ def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Strea
     statement = place.statement
     probe(place, catalog, cancellation)
     tables = {each.name: each.data for each in statement.tables}
-    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **with_tables(tables))
+    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, tables=tables)
     return statement.promise.checked(stream)
 
 

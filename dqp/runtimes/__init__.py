@@ -55,12 +55,9 @@ class Runtime(ABC):
         types: Sequence[str],
         context: Context | None,
         execution: Execution,
-        *,
-        batch_rows: int | None = None,
     ) -> Stream:
         """The rows of ``tree``: its columns are called ``names`` (which may repeat) and cast to the DuckDB ``types``.
         ``context``: of the planning, to plan again with what was learnt; None: the tree is run as it is.
-        ``batch_rows``: batches of exactly so many rows, the last one shorter.
 
         Sources have accepted their statements when this returns. Closing the stream stops the execution's attempt.
         Raises what the sources raise, named by their aliases, and what ``dqp.execution.engine.Engine.run`` raises.

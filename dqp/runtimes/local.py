@@ -80,8 +80,6 @@ class Local(Runtime):
         types: Sequence[str],
         context: Context | None,
         execution: Execution,
-        *,
-        batch_rows: int | None = None,
     ) -> Stream:
         query = Query(tree, names, types, context, execution, Lost())
         try:
@@ -96,8 +94,7 @@ class Local(Runtime):
             finally:
                 execution.stop()
 
-        answer = Stream(stream.schema, self._handed(stream, query), close)
-        return answer if batch_rows is None else answer.rebatch(batch_rows)
+        return Stream(stream.schema, self._handed(stream, query), close)
 
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
         stream, measure = direct(remote, self._catalog, execution, Lost())

@@ -20,7 +20,7 @@ from dqp.execution.engine import Engine
 from dqp.execution.exchange.exchange import BLOCK_BYTES, distribute
 from dqp.execution.exchange.outbox import Outbox
 from dqp.execution.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
-from dqp.execution.fetch import Asked, Lost, first_of, with_tables
+from dqp.execution.fetch import Asked, Lost, first_of
 from dqp.execution.fragment import Begun, FragmentRunner
 from dqp.execution.profile import bounded
 from dqp.runtimes.flight.client import fetch
@@ -163,7 +163,7 @@ class TaskRun:
         alias, address, sql = remote.places[number]
         tables = remote.tables if number < remote.bringing else {}
         source = self._evaluator.source(alias, address)
-        stream = source.query(sql, cancellation=self._execution.cancellation, **with_tables(tables))
+        stream = source.query(sql, cancellation=self._execution.cancellation, tables=tables)
         with remote.promise.checked(stream):
             arriving.take(stream, touched)
 

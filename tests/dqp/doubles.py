@@ -1,11 +1,12 @@
 """A source that answers as a test says."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from dai.drivers import NO_TABLES
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -34,7 +35,7 @@ class Double(DescribedSource):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         self.asked.append(sql)
         return self._answer(sql, cancellation)

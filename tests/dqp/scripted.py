@@ -1,9 +1,12 @@
 """A source that is told what to say, for tests of what a catalog asks."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from dai.drivers import NO_TABLES
 from dai.drivers.tables import Column as ColumnInfo
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
@@ -50,7 +53,12 @@ class Scripted(Source):
         return repr(self.infos)
 
     def query(
-        self, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, batch_rows: int | None = None
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         raise UnreachableError("It runs no query, not even for a sample.")
 

@@ -69,16 +69,6 @@ def test_a_type_that_only_duckdb_casts_to() -> None:
     assert table.to_pydict() == {"n0": ["1", "2"], "n1": [10.0, 20.0]}
 
 
-def test_batches_of_the_size_asked_for() -> None:
-    local = Local(catalog_of(Double("pg", rows(batch(1, 10), batch(11, 7)))))
-    with (
-        execution() as running,
-        local.run(remote(numbers("pg")), ["a", "b"], ["INTEGER", "BIGINT"], None, running, batch_rows=5) as actual,
-    ):
-        assert [each.num_rows for each in actual] == [5, 5, 5, 2]
-    local.close()
-
-
 def test_a_join_of_two_sources_and_tuples_at_hand() -> None:
     a, b = remote(numbers("a"), "a_"), remote(numbers("b"), "b_")
     data = pa.table({"key": pa.array([3, 4], pa.int32())})

@@ -136,13 +136,6 @@ def test_tuples_come_in_types_that_duckdb_reads(source: Source) -> None:
     }
 
 
-def test_batches_have_no_more_rows_than_were_asked_for(source: Source) -> None:
-    with source.query("select id from orders order by id", cancellation=Cancellation(), batch_rows=3000) as stream:
-        actual = list(stream)
-    assert max(batch.num_rows for batch in actual) <= 3000
-    assert pa.Table.from_batches(actual)["id"].to_pylist() == list(range(1, 20_001))
-
-
 def test_values_are_bound(source: Source) -> None:
     table = query(
         source, "select ?::date d, ?::numeric n, ?::text t", date(2024, 2, 29), Decimal("1.50"), "a'b"

@@ -176,12 +176,11 @@ class Watched(DescribedSource):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         if self._asked is not None:
             self._asked(sql)
-        stream = self._inner.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, tables=tables)
+        stream = self._inner.query(sql, parameters, cancellation=cancellation, tables=tables)
         return Stream(stream.schema, self._counted(stream), stream.close)
 
     def _counted(self, stream: Stream) -> Iterator[pa.RecordBatch]:

@@ -41,9 +41,7 @@ def plain_text(array: pa.Array, name: str) -> pa.Array:
         return _hexadecimal(array.cast(pa.binary()))
     if types.is_binary(kind):
         return _hexadecimal(array)
-    if types.is_string_view(kind):
-        return array.cast(pa.string())
-    if types.is_null(kind):
+    if types.is_string_view(kind) or types.is_null(kind):
         return array.cast(pa.string())
     if types.is_timestamp(kind):
         _in_range(array.cast(pa.int64()), _PER_SECOND[kind.unit], name)

@@ -59,7 +59,7 @@ def batch(
 def _objects(shape: Shape, cells: Cells) -> Sequence[Any]:
     """Values that pa.array takes for the type of the field."""
     if shape.array:
-        return [None if cell is None else _scalars(shape, _elements(shape, cell)) for cell in cells]
+        return [None if cell is None else _scalars(shape, _elements(cell)) for cell in cells]
     return _scalars(shape, cells)
 
 
@@ -95,7 +95,7 @@ def _lists(shape: Shape, cells: Cells) -> pa.Array:
         if cell is None:
             offsets[-1] = None
         else:
-            flat += _elements(shape, cell)
+            flat += _elements(cell)
         offsets.append(len(flat))
     element = shape.field.type.value_type
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _column(shape, _values(shape, flat), element))
@@ -149,7 +149,7 @@ def _interval(shape: Shape, cell: bytes) -> tuple[int, int, int]:
     return months, days, nanoseconds
 
 
-def _elements(shape: Shape, cell: bytes) -> list[bytes | None]:
+def _elements(cell: bytes) -> list[bytes | None]:
     dimensions = int.from_bytes(cell[:4], "big")
     if dimensions == 0:
         return []

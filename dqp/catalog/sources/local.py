@@ -50,11 +50,9 @@ class DriverSource(Source):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        options: dict[str, Any] = {"tables": tables} if tables else {}
-        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, **options))
+        return readable(self.driver.query(sql, parameters, cancellation=cancellation, tables=tables))
 
     def takes_tables(self) -> bool:
         return self.driver.takes_tables()
@@ -90,11 +88,10 @@ class CallersSource(DriverSource):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         self._driver_to("query")
-        return super().query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, tables=tables)
+        return super().query(sql, parameters, cancellation=cancellation, tables=tables)
 
     def takes_tables(self) -> bool:
         try:
@@ -129,7 +126,6 @@ class DescribedSource(Source):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         raise DatabaseUnavailableError(f"The source {self.alias!r} is only a description: it has no database.")

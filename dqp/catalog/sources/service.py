@@ -141,27 +141,25 @@ class ServiceSource(Source):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         if (above := cancellation.span) is None:
-            return self._request(sql, parameters, cancellation, batch_rows, tables)
+            return self._request(sql, parameters, cancellation, tables)
         span = above.child("fetch", {"dqp.source": self.alias}, "client")
-        return streamed(span, lambda: self._request(sql, parameters, cancellation.under(span), batch_rows, tables))
+        return streamed(span, lambda: self._request(sql, parameters, cancellation.under(span), tables))
 
     def _request(
         self,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
-        batch_rows: int | None,
         tables: Mapping[str, pa.Table],
     ) -> Stream:
         own = Cancellation(cancellation.span)  # cancels this statement only
         with ExitStack() as stack:
             stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
             with self._refusing(), self._heartbeat.waiting(own):
-                result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own, tables=tables)
+                result = self.resource.query(sql, *parameters, cancellation=own, tables=tables)
                 stack.callback(result.close)
                 # Otherwise bytes of another kind could pass for a table without rows.
                 if result.form != "arrow":

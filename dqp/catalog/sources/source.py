@@ -54,7 +54,6 @@ class Source(ABC):
         parameters: Sequence[Any] = (),
         *,
         cancellation: Cancellation,
-        batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         """The tuples of a query in the source's dialect, as ``dai.drivers.Driver.query``. The source has accepted the
