@@ -113,7 +113,7 @@ def _produce(pipe: Connection) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with FlightPort() as port:
         pipe.send((port.address, listener.getsockname()[1]))
-        query = ""
+        query, attempt = "", 0
         while (asked := pipe.recv()) is not None:
             kind, ticket, partitions, block = asked
             if kind == "socket":
@@ -122,8 +122,8 @@ def _produce(pipe: Connection) -> None:
                 threading.Thread(target=_echo, args=(listener,)).start()
             else:
                 source = {"all": batches, "ones": ones, "one": ones[:1]}[kind]
-                port.withdraw(query)
-                query = ticket.query
+                port.withdraw(query, attempt)
+                query, attempt = ticket.query, ticket.attempt
                 _publish(port, ticket, source, partitions, block)
             pipe.send("ready")
 

@@ -170,7 +170,7 @@ def test_tickets_that_are_made_up_take_few_threads(port, pool):
         until(lambda: port.health()["readers"] == server.MOST_EARLY)
         port.publish(ticket(), of(batch(0)))
         assert early.result().num_rows == 100
-        port.withdraw("made up")
+        port.withdraw("made up", 1)
         for each in asking:
             each.result()
 

@@ -150,7 +150,7 @@ class FlightPort:
         self._gets: set[_Get] = set()
         self._early = 0
         """Of them, those who wait for a producer that is not expected."""
-        self._withdrawn: dict[tuple[str, int | None], float] = {}
+        self._withdrawn: dict[tuple[str, int], float] = {}
         self._closing = False
         self._instance = uuid.uuid4().hex
         if keep_freed_memory:
@@ -197,23 +197,18 @@ class FlightPort:
             self._published[ticket.key] = (ticket.token, opener)
             self._changed.notify_all()
 
-    def withdraw(self, query: str, attempt: int | None = None, cause: DaiError | None = None) -> None:
-        """Drops every ticket of the query, or of one attempt of it; readers in the middle get ``cause``, later ones an
-        error at once."""
-
-        def concerns(key: tuple[str, int, str, int]) -> bool:
-            return key[0] == query and attempt in (None, key[1])
-
+    def withdraw(self, query: str, attempt: int) -> None:
+        """Drops every ticket of an attempt of the query; readers in the middle get an error, later ones at once."""
         with self._changed:
-            for key in [each for each in self._published if concerns(each)]:
+            for key in [each for each in self._published if each[:2] == (query, attempt)]:
                 del self._published[key]
-            self._expected = {each for each in self._expected if each[0] != query or attempt not in (None, each[1])}
-            concerned = [get for get in self._gets if concerns(get.ticket.key)]
+            self._expected.discard((query, attempt))
+            concerned = [get for get in self._gets if get.ticket.key[:2] == (query, attempt)]
             now = time.monotonic()
             self._withdrawn = {key: until for key, until in self._withdrawn.items() if until > now}
             self._withdrawn[query, attempt] = now + 2 * WAIT
         for get in concerned:
-            get.cancellation.cancel(cause or _withdrawn())
+            get.cancellation.cancel(_withdrawn())
 
     def public_health(self) -> dict[str, Any]:
         """``health`` for anybody who reaches the port: beyond loopback not what is under way."""
@@ -337,7 +332,7 @@ class FlightPort:
         return opener
 
     def _check_withdrawn(self, ticket: Ticket) -> None:
-        if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
+        if (ticket.query, ticket.attempt) in self._withdrawn:
             raise _withdrawn()
 
     def _batches(self, get: _Get, stream: Stream) -> Iterator[Any]:
