@@ -47,7 +47,7 @@ PROFILES, REPORTS = 5.0, 0.25
 alone."""
 
 
-class Evaluator(ABC):
+class RemoteEvaluator(ABC):
     """One evaluator as its coordinator sees it. ``name`` is for people, ``tls`` that of the exchanges."""
 
     def __init__(self, name: str, tls: TlsSettings | None = None) -> None:
@@ -97,7 +97,7 @@ class Coordinating(Protocol):
 
     def operation(self, name: str) -> Operation: ...
 
-    def loaded(self, evaluator: Evaluator, tasks: int) -> AbstractContextManager[None]:
+    def loaded(self, evaluator: RemoteEvaluator, tasks: int) -> AbstractContextManager[None]:
         """While the block runs the evaluator has so many tasks more."""
 
 
@@ -108,7 +108,7 @@ class Attempt:
         self,
         runtime: Coordinating,
         plan: Plan,
-        evaluators: Sequence[tuple[Evaluator, str]],
+        evaluators: Sequence[tuple[RemoteEvaluator, str]],
         execution: Execution,
         readings: Readings,
         at_hand: Mapping[Remote, pa.Table],
@@ -170,7 +170,7 @@ class Attempt:
                     raise evaluator_lost(evaluator.name) from error
             raise
 
-    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event, waits: bool) -> None:
+    def _conduct(self, evaluator: RemoteEvaluator, tasks: Sequence[Task], taken: threading.Event, waits: bool) -> None:
         """Has the evaluator run its tasks, ``taken`` once it has begun; the failure of one is that of the attempt, as
         long as rows are wanted."""
         above = self._cancellation.span
@@ -207,7 +207,7 @@ class Attempt:
                 self._cancellation.cancel(error)
             raise
 
-    def _report(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
+    def _report(self, evaluator: RemoteEvaluator, report: Mapping[str, Any]) -> None:
         for name, figures in report["measures"].items():
             key = self._keys.get((report["task"], name))
             if key is not None:

@@ -16,7 +16,7 @@ from dqp.catalog.sources.configured import options_of
 from dqp.execution.readings import Readings
 from dqp.planning.context import Context
 from dqp.planning.distribution.placement import Placement
-from dqp.runtimes.attempt import Evaluator
+from dqp.runtimes.attempt import RemoteEvaluator
 from dqp.runtimes.local import Local, Query
 from dqp.runtimes.service import Service, ServiceEvaluator
 from dqp.settings import FederationSettings
@@ -48,12 +48,12 @@ class DiscoveredEvaluators(Service):
         self._by_address = evaluators
 
     @property
-    def evaluators(self) -> Sequence[Evaluator]:
+    def evaluators(self) -> Sequence[RemoteEvaluator]:
         self._follower.check()
         return tuple(self._by_address.values())
 
     @evaluators.setter
-    def evaluators(self, _: Sequence[Evaluator]) -> None:
+    def evaluators(self, _: Sequence[RemoteEvaluator]) -> None:
         """The evaluators that the registry names now."""
 
     def _place(self, tree: Operator, context: Context) -> Placement:

@@ -51,7 +51,7 @@ from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.planning.semijoins.adaptive import foreseen
 from dqp.planning.semijoins.program import leaf_of
 from dqp.planning.splitting import divided, parts
-from dqp.runtimes.attempt import ANSWER, Attempt, Evaluator
+from dqp.runtimes.attempt import ANSWER, Attempt, RemoteEvaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.local import FORESEEN, Local, Query, adapted
@@ -101,7 +101,7 @@ class Distributed(Local):
         return max(self._thresholds.split_rows, SAMPLE_ROWS)
 
     @abstractmethod
-    def join(self, settings: FederationSettings) -> Sequence[Evaluator]:
+    def join(self, settings: FederationSettings) -> Sequence[RemoteEvaluator]:
         """The evaluators that the settings name. ConfigurationError where that cannot be."""
 
     @property
@@ -118,7 +118,7 @@ class Distributed(Local):
         return self._catalog
 
     @contextmanager
-    def loaded(self, evaluator: Evaluator, tasks: int) -> Iterator[None]:
+    def loaded(self, evaluator: RemoteEvaluator, tasks: int) -> Iterator[None]:
         """While the block runs the evaluator has so many tasks more."""
         self._count(evaluator, tasks)
         try:
@@ -126,7 +126,7 @@ class Distributed(Local):
         finally:
             self._count(evaluator, -tasks)
 
-    def _count(self, evaluator: Evaluator, tasks: int) -> None:
+    def _count(self, evaluator: RemoteEvaluator, tasks: int) -> None:
         with self._lock:
             self._load[evaluator.name] = self._load.get(evaluator.name, 0) + tasks
 
@@ -154,12 +154,12 @@ class Distributed(Local):
                 self._lost(each)
         return query.execution.attempt < ATTEMPTS
 
-    def _lost(self, evaluator: Evaluator) -> None:
+    def _lost(self, evaluator: RemoteEvaluator) -> None:
         evaluator.forget()
         with self._lock:
             self._away[evaluator.name] = time.monotonic() + AWAY
 
-    def _alive(self, again: bool) -> list[tuple[Evaluator, str]]:
+    def _alive(self, again: bool) -> list[tuple[RemoteEvaluator, str]]:
         """The evaluators that answer, with the addresses of their ports, the one with the least work first. ``again``:
         all are asked, those too whose address is known."""
         now = time.monotonic()
@@ -172,8 +172,8 @@ class Distributed(Local):
         with self._lock:
             return sorted(answering, key=lambda each: self._load.get(each[0].name, 0))
 
-    def _answering(self, evaluators: Sequence[Evaluator], again: bool) -> list[tuple[Evaluator, str]]:
-        def address_of(evaluator: Evaluator) -> str | None:
+    def _answering(self, evaluators: Sequence[RemoteEvaluator], again: bool) -> list[tuple[RemoteEvaluator, str]]:
+        def address_of(evaluator: RemoteEvaluator) -> str | None:
             try:
                 address = evaluator.address
                 if again:

@@ -27,8 +27,7 @@ from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.streams.cancellation import Cancellation
 from dai.streams.tracing import arrived
 from dqp.execution.service_calls import Operation
-from dqp.runtimes.attempt import Evaluator as Coordinated
-from dqp.runtimes.attempt import evaluator_lost
+from dqp.runtimes.attempt import RemoteEvaluator, evaluator_lost
 from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.wire import Task, decoded, encoded
@@ -133,7 +132,7 @@ def here(host: str) -> bool | None:
     return False
 
 
-class RayEvaluator(Coordinated):
+class RayEvaluator(RemoteEvaluator):
     """One actor."""
 
     def __init__(self, name: str, settings: EvaluatorSettings) -> None:

@@ -29,7 +29,7 @@ from dai.errors import (
 from dai.formats import media_type
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.heartbeat import Heartbeat
-from dqp.runtimes.attempt import ANSWER, Evaluator, evaluator_lost
+from dqp.runtimes.attempt import ANSWER, RemoteEvaluator, evaluator_lost
 from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.flight.server import is_loopback
 from dqp.runtimes.wire import Task, encoded
@@ -69,7 +69,7 @@ def _near(url: str) -> bool:
     return is_loopback(urlsplit(url).hostname or "")
 
 
-class ServiceEvaluator(Evaluator):
+class ServiceEvaluator(RemoteEvaluator):
     """The evaluator at ``http://host:port`` (or ``…/resources/evaluator``), which knows its coordinator by the
     certificate of ``tls`` or by the ``token``. ConfigurationError for no such address."""
 

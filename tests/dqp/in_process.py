@@ -7,7 +7,7 @@ from typing import Any
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.catalog import Catalog
 from dqp.planning.distribution.spreading import Thresholds
-from dqp.runtimes.attempt import Evaluator as Coordinated
+from dqp.runtimes.attempt import RemoteEvaluator
 from dqp.runtimes.distributed import Distributed
 from dqp.runtimes.evaluator import Evaluator
 from dqp.runtimes.wire import Task
@@ -17,7 +17,7 @@ ALWAYS = Thresholds(split_rows=1e9, broadcast_bytes=0.0, spread_seconds=0.0)
 """Fragments exchange rows, and each statement is read whole: a double gives the same rows for every part of it."""
 
 
-class Told(Coordinated):
+class Told(RemoteEvaluator):
     """An evaluator as its coordinator sees it, called without a network."""
 
     def __init__(self, name: str) -> None:
