@@ -52,10 +52,6 @@ class DiscoveredEvaluators(Service):
         self._follower.check()
         return tuple(self._by_address.values())
 
-    @evaluators.setter
-    def evaluators(self, _: Sequence[RemoteEvaluator]) -> None:
-        """The evaluators that the registry names now."""
-
     def _place(self, tree: Operator, context: Context) -> Placement:
         return super()._place(tree, context) if self.evaluators else Local._place(self, tree, context)
 

@@ -92,8 +92,12 @@ class Distributed(Local):
         self._load: dict[str, int] = {}
         self._away: dict[str, float] = {}
         self._turns = Slots(QUERIES)
-        self.evaluators = self.join(settings)
+        self._evaluators = self.join(settings)
+
+    @property
+    def evaluators(self) -> Sequence[RemoteEvaluator]:
         """All of them, whether they answer or not."""
+        return self._evaluators
 
     @property
     def _least(self) -> float:
