@@ -50,67 +50,39 @@ def explained(
         return ParameterError(f"The SQL has no parameter {_last(fault.message)}, but there is a value for it.")
     if message.startswith("Max expression depth"):
         return LimitError("The query is nested too deeply.", hint="Name parts of it in WITH.")
+
+    def wrong(detail: str, hint: str | None, position: int | None = fault.position) -> StatementError:
+        return StatementError(detail, sql=sql, position=position, hint=hint)
+
     if (table := missing_table(sql, fault)) is not None:
         error = missing(table)
         if isinstance(error, DaiError) and error.status != 404:
             return error
         if error is not None:
-            return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
+            return wrong(error.detail, error.hint)
     if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
-        tables = columns()
-        if similar := _similar(tables, fault.name):
-            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
-        known = list(dict.fromkeys(name for names in tables.values() for name in names))
-        hiding = [table for table, names in tables.items() if fault.name.casefold() in map(str.casefold, names)]
-        if hiding:
-            detail = (
-                f"There is no column {fault.name!r} here: {' and '.join(hiding)} has one, but the query in "
-                "FROM does not select it."
-            )
-            instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
-            advice = f"Select it in the query in FROM{instead}."
-            return StatementError(detail, sql=sql, position=fault.position, hint=advice)
-        near = close_to(fault.name, known)
-        hint = nearest(fault.name, known) if known else None
-        owners = [table for table, names in tables.items() if near in names]
-        if len(owners) > 1:
-            hint = f"Did you mean {near!r}, of {' or '.join(owners)}?"
-        if not near:
-            text = in_double_quotes(sql, fault.position or 0) if fault.position else None
-            hint = unfit_quotes(sql, SYNTAX) or text or hint
-        where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
-        detail = f"There is no column {fault.name!r}{where}."
-        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+        return wrong(*_missing_column(sql, fault, fault.name, columns()))
     if match := re.match(r'(?:Table|Values list) "(.+?)" does not have a column named "(.+?)"', message):
-        if similar := _similar(columns(), match[2]):
-            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
-        candidates = re.findall(r'"([^"]+)"', rest)
-        hint = nearest(match[2], candidates) if candidates else None
-        detail = f"There is no column {match[2]!r} in {match[1]}."
-        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+        return wrong(
+            *_similar(columns(), match[2])
+            or (f"There is no column {match[2]!r} in {match[1]}.", _nearest_quoted(match[2], rest))
+        )
     if match := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
         known = list(dict.fromkeys(name for names in columns().values() for name in names))
         places = [start for kind, start, end in tokens(sql, SYNTAX) if sql[start:end].strip('"`') == match[1]]
         position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
         hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
-        return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
+        return wrong(message[:_ELLIPSIS], hint, position)
     if match := re.match(r'Referenced table "(.+?)" not found', message):
-        candidates = re.findall(r'"([^"]+)"', rest)
-        hint = nearest(match[1], candidates) if candidates else None
-        detail = f"There is no table {match[1]!r} in this FROM clause."
-        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+        return wrong(f"There is no table {match[1]!r} in this FROM clause.", _nearest_quoted(match[1], rest))
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
         hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
         if (function := _INSTEAD.get(match[2].casefold())) is not None:
             hint = f"Write {function}."
-        return StatementError(
-            f"There is no {match[1].lower()} function {match[2]!r}.", sql=sql, position=fault.position, hint=hint
-        )
+        return wrong(f"There is no {match[1].lower()} function {match[2]!r}.", hint)
     if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
-        return StatementError(
-            f"{detail}.", sql=sql, position=fault.position, hint=_cast(_faulty_text(sql, fault), fault, rest)
-        )
+        return wrong(f"{detail}.", _cast(_faulty_text(sql, fault), fault, rest))
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     if match := re.match(r"Cannot extract field '(.+?)' from expression \"(.+?)\"", message):
         hint = f"A struct of a source is text here (JSON): {match[2]}->>'{match[1]}'."
@@ -118,7 +90,35 @@ def explained(
         hint = f"A map or a struct of a source is text here (JSON): …->>'{match[1]}'."
     if hint is None and fault.position is not None and message.startswith("syntax error"):
         hint = other_parameter(sql, SYNTAX) or at_syntax_error(sql, fault.position, SYNTAX) or unfit_quotes(sql, SYNTAX)
-    return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+    return wrong(message[:_ELLIPSIS], hint)
+
+
+def _missing_column(sql: str, fault: Fault, name: str, tables: Columns) -> tuple[str, str | None]:
+    """Message and hint for a column that none of the tables has, or that the query around does not see."""
+    if similar := _similar(tables, name):
+        return similar
+    hiding = [table for table, names in tables.items() if name.casefold() in map(str.casefold, names)]
+    if hiding:
+        instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
+        has = f"{' and '.join(hiding)} has one, but the query in FROM does not select it."
+        return f"There is no column {name!r} here: {has}", f"Select it in the query in FROM{instead}."
+    known = list(dict.fromkeys(each for names in tables.values() for each in names))
+    near = close_to(name, known)
+    hint = nearest(name, known) if known else None
+    owners = [table for table, names in tables.items() if near in names]
+    if len(owners) > 1:
+        hint = f"Did you mean {near!r}, of {' or '.join(owners)}?"
+    if not near:
+        text = in_double_quotes(sql, fault.position or 0) if fault.position else None
+        hint = unfit_quotes(sql, SYNTAX) or text or hint
+    where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
+    return f"There is no column {name!r}{where}.", hint
+
+
+def _nearest_quoted(name: str, rest: str) -> str | None:
+    """The nearest of the names that the message has in quotes, as a hint."""
+    candidates = re.findall(r'"([^"]+)"', rest)
+    return nearest(name, candidates) if candidates else None
 
 
 @contextmanager
