@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -114,14 +115,14 @@ class Service:
             identities=identities,
             count=self._tally("sessions"),
             held=self._tally("stream_bytes"),
-            check=self.quotas.check_session,
+            check=partial(self.quotas.check_count, "sessions"),
         )
         self.feeds = Feeds(
             limits,
             identities=identities,
             count=self._tally("feeds"),
             held=self._tally("feed_bytes"),
-            check=self.quotas.check_feeds,
+            check=partial(self.quotas.check_count, "feeds"),
         )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory

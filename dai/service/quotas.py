@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from dai.config import QuotaConfig, QuotasConfig
 from dai.errors import QuotaError
@@ -120,26 +121,15 @@ class Quotas:
                 if not self._running[caller]:
                     del self._running[caller]
 
-    def check_session(self, caller: str, count: int) -> None:
-        """QuotaError where the caller has so many sessions that one more is too many."""
-        most = self.of(caller).sessions
+    def check_count(self, kind: Literal["sessions", "feeds"], caller: str, count: int) -> None:
+        """QuotaError where the caller has so many of a kind that one more is too many."""
+        most: int = getattr(self.of(caller), kind)
         if most and count >= most:
             raise QuotaError(
-                f"You have {most} sessions, the most that you may have at once.",
-                hint="End those that you no longer need: DELETE /sessions/ID.",
+                f"You have {most} {kind}, the most that you may have at once.",
+                hint=f"End those that you no longer need: DELETE /{kind}/ID.",
                 retry_after=RETRY_SECONDS,
-                quota="sessions",
-            )
-
-    def check_feeds(self, caller: str, count: int) -> None:
-        """QuotaError where the caller has so many feeds that one more is too many."""
-        most = self.of(caller).feeds
-        if most and count >= most:
-            raise QuotaError(
-                f"You have {most} feeds, the most that you may have at once.",
-                hint="End those that you no longer need: DELETE /feeds/ID.",
-                retry_after=RETRY_SECONDS,
-                quota="feeds",
+                quota=kind,
             )
 
     def check_contexts(self, caller: str, size: int) -> None:
