@@ -51,8 +51,8 @@ async def post_wsctx(request: Request, service: TheService, caller: TheCaller, b
     async def wait(change: Any) -> Any:
         return await asyncio.wrap_future(change)
 
-    face = ContextService(service.contexts, caller, wait, read, _address(request))
-    status, message = await face.answer(await body.read(most + (1 << 16)), most)
+    interface = ContextService(service.contexts, caller, wait, read, _address(request))
+    status, message = await interface.answer(await body.read(most + (1 << 16)), most)
     return answer(message, f"{XML}; charset=utf-8", status)
 
 

@@ -4,6 +4,6 @@ A *context* is bytes under their SHA-256: it never changes. A *document* is byte
 and a version, and whoever replaces it says which version. Both have an owner and a lease, and end with it. A context
 may have parents, whose leases last as long as its own.
 
-Both stand in one table of the state database. ``contexts`` has what the faces call, ``memory`` holds what
-was read last. Knows no HTTP; the faces are ``dai/api/routes/contexts``.
+Both stand in one table of the state database. ``contexts`` has what the interfaces call, ``memory`` holds what
+was read last. Knows no HTTP; the interfaces are ``dai/api/routes/contexts``.
 """

@@ -1,4 +1,4 @@
-"""The SOAP face of the store: WS-Context 1.0 (OASIS, namespace ``NAMESPACE``) over SOAP 1.1, document/literal.
+"""The SOAP interface of the store: WS-Context 1.0 (OASIS, namespace ``NAMESPACE``) over SOAP 1.1, document/literal.
 
 An activity is a document of the store: its identifier is the document's id as ``urn:uuid:``, its contents the document,
 its timeout the lease. Each operation is a request and its response in one exchange of HTTP, the context on which it
@@ -43,7 +43,7 @@ Read = Callable[..., Coroutine[Any, Any, Stored]]
 
 
 def wsdl(address: str) -> bytes:
-    """The description of the face at that address."""
+    """The description of the interface at that address."""
     return _WSDL.read_bytes().replace(b"{address}", escape(address, {'"': "&quot;"}).encode())
 
 

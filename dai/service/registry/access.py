@@ -1,4 +1,4 @@
-"""The registry for one caller, as a face has it."""
+"""The registry for one caller, as an interface has it."""
 
 from __future__ import annotations
 

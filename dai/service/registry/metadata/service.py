@@ -1,4 +1,4 @@
-"""Messages to the faces, and their faults."""
+"""Messages to the interfaces, and their faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The elements of the faces for metadata and WSDL documents, and the operations at each address."""
+"""The elements of the interfaces for metadata and WSDL documents, and the operations at each address."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def reference(each: Reference) -> dict[str, str]:
 
 
 def _address(entry: Entry) -> dict[str, str] | None:
-    """Of what was published by another face."""
+    """Of what was published by another interface."""
     value = entry.properties.get("address")
     text = value["uri"] if isinstance(value, dict) else value
     if not isinstance(text, str):
