@@ -200,12 +200,14 @@ def test_long_values(driver: PostgreSQL, size: int) -> None:
 def slowly(stream: Stream, rows: int | None = None, into: list[int] | None = None) -> list[int]:
     """The first column, of a consumer that takes longer than reading does; it closes the stream after some rows."""
     taken = [] if into is None else into
+    began = time.monotonic()
     with stream:
         for batch in stream:
-            time.sleep(0.03)
+            time.sleep(0.03 + 2 * (time.monotonic() - began))
             taken += batch.column(0).to_pylist()
             if rows is not None and len(taken) > rows:
                 break
+            began = time.monotonic()
     return taken
 
 
