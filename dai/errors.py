@@ -110,6 +110,11 @@ class DaiError(Exception):
         return {name: shortened(value, DETAIL) for name, value in members.items() if value is not None}
 
 
+def code_of(error: BaseException) -> str:
+    """The code of an error; of a foreign one its class."""
+    return error.code if isinstance(error, DaiError) else type(error).__name__
+
+
 def shortened(value: Any, most: int) -> Any:
     """A text cut to so many characters; any other value unchanged."""
     return f"{value[:most]}…" if isinstance(value, str) and len(value) > most else value

@@ -231,7 +231,11 @@ class Service:
         return caller
 
     async def _token(self, id: str) -> StoredToken | None:
-        return await asyncio.get_running_loop().run_in_executor(self.control, self.store.token_of, id)
+        return await self.in_control(self.store.token_of, id)
+
+    async def in_control(self, work: Callable[..., T], *arguments: object) -> T:
+        """What the work gives, in a thread of ``control``."""
+        return await asyncio.get_running_loop().run_in_executor(self.control, work, *arguments)
 
     def _tally(self, name: str) -> Tally | None:
         """What all workers count together; None where there is one."""

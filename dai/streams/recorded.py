@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags, Tracer, TraceState
 
-from dai.errors import ClosedError, DaiError
+from dai.errors import ClosedError, code_of
 from dai.streams.tracing import NONE, Attributes, Kind, Span
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RecordedSpan(Span):
         if not self._span.is_recording():
             return
         if error is not None and not isinstance(error, ClosedError | GeneratorExit):
-            self._span.set_attribute("error.type", kind_of(error))
+            self._span.set_attribute("error.type", code_of(error))
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end()
 
@@ -90,10 +90,6 @@ class RecordedSpan(Span):
                 self.end()  # where nobody pulled
 
         return Stream(stream.schema, batches(), close) if self._span.is_recording() else stream
-
-
-def kind_of(error: BaseException) -> str:
-    return error.code if isinstance(error, DaiError) else type(error).__name__
 
 
 def root(

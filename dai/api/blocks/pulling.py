@@ -100,8 +100,7 @@ async def pulled_at_once(request: Request, session: Session, mailbox: Mailbox, s
         raise CancelledError("The client has gone.")
     except DaiError as error:
         service: Service = request.app.state.service
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(service.control, service.sessions.end, session, error.detail)
+        await service.in_control(service.sessions.end, session, error.detail)
         raise
     finally:
         pulling.cancel()

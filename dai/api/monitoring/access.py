@@ -24,7 +24,7 @@ from dai.api.requests.digests import checked
 from dai.api.requests.early import EarlyBodies
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import asks_whether, check_host, shared_with
-from dai.errors import BusyError, DaiError, InternalError, RequestError, of_memory
+from dai.errors import BusyError, DaiError, InternalError, RequestError, code_of, of_memory
 from dai.security.audit import Audit
 from dai.security.identity import ANONYMOUS, OPEN, Caller, Head, Identification
 from dai.service.quotas import Quotas
@@ -209,7 +209,7 @@ class AccessMiddleware:
             "stages": {name: round(spent, 6) for name, spent in access.stages.items()},
         }
         if error is not None:
-            values["error"] = _code(error)
+            values["error"] = code_of(error)
             values["broken"] = broken
         if "resource" in scope.get("path_params", ()):
             values["resource"] = scope["path_params"]["resource"]
@@ -233,7 +233,7 @@ class AccessMiddleware:
             document=access.document,
             database_user=access.database_user,
             status=access.status,
-            outcome="ok" if error is None and access.status < 400 else _code(error) if error is not None else "refused",
+            outcome=code_of(error) if error is not None else "ok" if access.status < 400 else "refused",
             broken=broken or None,
             rows=access.rows,
             bytes=access.sent,
@@ -261,7 +261,3 @@ def _forget_frames(error: BaseException | None) -> None:
         error.__traceback__ = None
         _forget_frames(error.__context__)
         error = error.__cause__
-
-
-def _code(error: BaseException) -> str:
-    return error.code if isinstance(error, DaiError) else type(error).__name__

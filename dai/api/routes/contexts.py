@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -18,7 +17,6 @@ from dai.api.requests.head import listed
 from dai.api.requests.parameters import Asked, Unsaid
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer, answer
-from dai.api.service import Service
 from dai.errors import (
     ConflictError,
     DataError,
@@ -35,7 +33,6 @@ from dai.formats.frames import SHA256, context_of
 from dai.service.contexts.contexts import MOST_PARENTS
 from dai.service.contexts.memory import Stored
 
-T = TypeVar("T")
 router = APIRouter(route_class=Route, prefix="/contexts", tags=["contexts"])
 _OCTETS = "application/octet-stream"
 _BODY = takes({_OCTETS: None, "*/*": None}, required=False)
@@ -78,7 +75,7 @@ class ContextList(BaseModel):
 @router.get("", summary="The contexts and documents, the newest first", response_model=ContextList, responses=answers())
 async def list_contexts(service: TheService, caller: TheCaller) -> Response:
     """At most 1,000, without their parents."""
-    contexts = await _read(service, service.contexts.listed, caller)
+    contexts = await service.in_control(service.contexts.listed, caller)
     return JSONAnswer({"contexts": [described(each, size) for each, size in contexts]})
 
 
@@ -156,7 +153,7 @@ async def put_context(
 async def get_context(request: Request, service: TheService, caller: TheCaller, context: Id) -> Response:
     stored = service.contexts.known(context, caller)
     if stored is None:
-        stored = await _read(service, service.contexts.get, context, caller)
+        stored = await service.in_control(service.contexts.get, context, caller)
     left = max(0, int(stored.expires - time.time()))
     caching = "private, no-cache" if stored.version else f"private, immutable, max-age={left}"
     headers = {"etag": etag(stored), "cache-control": caching}
@@ -188,7 +185,7 @@ async def delete_context(service: TheService, caller: TheCaller, context: Id) ->
     responses=answers(NotFoundError),
 )
 async def get_lease(service: TheService, caller: TheCaller, context: Id) -> Response:
-    return JSONAnswer(described(await _read(service, service.contexts.get, context, caller)))
+    return JSONAnswer(described(await service.in_control(service.contexts.get, context, caller)))
 
 
 @router.put(
@@ -216,10 +213,6 @@ def described(stored: Stored, size: int | None = None) -> dict[str, Any]:
 
 def etag(stored: Stored) -> str:
     return f'"{stored.version or stored.id}"'
-
-
-async def _read(service: Service, read: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(service.control, read, *arguments)
 
 
 def _type(request: Request) -> str:

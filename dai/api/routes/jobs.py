@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -49,7 +48,6 @@ from dai.service.jobs.phases import EXECUTING, PENDING
 from dai.service.state.store import Job
 
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
-T = TypeVar("T")
 MOST_WAIT = 60
 _BODY_PROBLEMS = (
     NotFoundError,
@@ -149,10 +147,6 @@ def _form(model: type[Asked]) -> dict[str, Any]:
     return takes({FORM: schema, JSON: schema})
 
 
-async def _control(service: Service, function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(service.control, function, *arguments)
-
-
 def _moment(seconds: float | None) -> str | None:
     if seconds is None:
         return None
@@ -211,8 +205,8 @@ def _media_type(output: dict[str, Any]) -> str:
 @router.get("", summary="The jobs, the newest first", response_model=JobList, responses=answers())
 async def list_jobs(service: TheService, caller: TheCaller, options: Annotated[Listing, Query()]) -> Response:
     phases = frozenset({options.phase} if options.phase else ())
-    jobs = await _control(
-        service, service.jobs.listed, phases, options.last, None if caller.administrator else caller.name
+    jobs = await service.in_control(
+        service.jobs.listed, phases, options.last, None if caller.administrator else caller.name
     )
     jobs = [each for each in jobs if caller.may_ask(each.resource)]
     progress = await service.progress() if any(job.phase == EXECUTING for job in jobs) else {}
@@ -249,8 +243,8 @@ async def get_job(
     "/{job}", summary="Stop a job, and delete it with its results", status_code=204, responses=answers(NotFoundError)
 )
 async def delete_job(service: TheService, caller: TheCaller, job: Text) -> Response:
-    await _control(service, service.jobs.get, job, caller)
-    await _control(service, service.jobs.delete, job)
+    await service.in_control(service.jobs.get, job, caller)
+    await service.in_control(service.jobs.delete, job)
     return Response(status_code=204)
 
 
@@ -263,7 +257,7 @@ async def delete_job(service: TheService, caller: TheCaller, job: Text) -> Respo
 )
 async def post_phase(service: TheService, caller: TheCaller, job: Text, body: TheBody) -> Response:
     change = await body.fields(PhaseChange)
-    await _control(service, service.jobs.get, job, caller)
+    await service.in_control(service.jobs.get, job, caller)
 
     def allowed(known: Job, perform: Perform) -> None:
         """The policy and the role map may be others than when the job was made."""
@@ -283,9 +277,9 @@ async def post_phase(service: TheService, caller: TheCaller, job: Text, body: Th
         resource.check_document(perform.activities, caller)
 
     if change.phase == "RUN":
-        known = await _control(service, service.jobs.run, job, allowed)
+        known = await service.in_control(service.jobs.run, job, allowed)
     else:
-        known = await _control(service, service.jobs.abort, job)
+        known = await service.in_control(service.jobs.abort, job)
     return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
 
@@ -298,8 +292,8 @@ async def post_phase(service: TheService, caller: TheCaller, job: Text, body: Th
 )
 async def post_destruction(service: TheService, caller: TheCaller, job: Text, body: TheBody) -> Response:
     change = await body.fields(DestructionChange)
-    await _control(service, service.jobs.get, job, caller)
-    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, change.seconds)))
+    await service.in_control(service.jobs.get, job, caller)
+    return JSONAnswer(described(await service.in_control(service.jobs.set_destruction, job, change.seconds)))
 
 
 @router.get(
@@ -330,7 +324,7 @@ async def get_output(
     options: Annotated[OutputForm, Query()],
 ) -> Response:
     """As it is kept, or rendered once into a file beside that."""
-    known = await _control(service, service.jobs.get, job, caller)
+    known = await service.in_control(service.jobs.get, job, caller)
     result = service.jobs.output(known, output)
     stored, etag = service.results.path(job, result["file"]), f"{job}-{result['file']}"
     name = options.format

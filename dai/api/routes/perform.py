@@ -357,6 +357,6 @@ async def submitted(
             label=options.label,
         )
 
-    job: Job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
+    job = await service.in_control(submit)
     access.job = job.id
     return job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -106,7 +105,7 @@ async def patch_session(service: TheService, caller: TheCaller, session: Text, b
 async def delete_session(request: Request, session: Text, options: Annotated[Asked, Query()]) -> Response:
     service: Service = request.app.state.service
     ended = service.sessions.get(session, request.state.access.caller)
-    await asyncio.get_running_loop().run_in_executor(service.control, service.sessions.end, ended)
+    await service.in_control(service.sessions.end, ended)
     return Response(status_code=204)
 
 

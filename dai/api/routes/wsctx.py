@@ -14,7 +14,6 @@ from dai.api.requests.body import takes
 from dai.api.requests.route import Route
 from dai.api.responses import answer
 from dai.errors import SlowRequestError, TooLargeError, UnsupportedMediaTypeError
-from dai.service.contexts.memory import Stored
 from dai.service.contexts.wsctx import ContextService, wsdl
 
 XML = "text/xml"
@@ -44,14 +43,10 @@ async def get_wsdl(request: Request) -> Response:
 async def post_wsctx(request: Request, service: TheService, caller: TheCaller, body: TheBody) -> Response:
     most = service.config.limits.context_bytes
 
-    async def read(work: Any, *arguments: Any) -> Stored:
-        stored: Stored = await asyncio.get_running_loop().run_in_executor(service.control, work, *arguments)
-        return stored
-
     async def wait(change: Any) -> Any:
         return await asyncio.wrap_future(change)
 
-    interface = ContextService(service.contexts, caller, wait, read, _address(request))
+    interface = ContextService(service.contexts, caller, wait, service.in_control, _address(request))
     status, message = await interface.answer(await body.read(most + (1 << 16)), most)
     return answer(message, f"{XML}; charset=utf-8", status)
 

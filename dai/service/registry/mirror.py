@@ -123,6 +123,10 @@ class Mirror:
         entries = (self.seen(each, caller) for each in sorted(keys))
         return [each for each in entries if each is not None and (deprecated or self.current(each))]
 
+    def shown_below(self, entry: Entry, kind: str, caller: Caller) -> list[Entry]:
+        """Those of the kind directly below the entry that the caller sees and that hold."""
+        return self.shown((each.key for each in self.below(entry.key) if each.kind == kind), caller)
+
     def having(self, *wanted: tuple[str, ...]) -> set[str]:
         """The keys of what has all the terms (``entries.terms``)."""
         sets = sorted((self._terms.get(each, set()) for each in wanted), key=len)

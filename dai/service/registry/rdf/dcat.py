@@ -33,11 +33,11 @@ def catalog(mirror: Mirror, caller: Caller, services: Iterable[Entry], address: 
     for service in services:
         yield address, f"{DCAT}service", _node(service.key)
         yield from _described(service, "DataService", address)
-        bindings = _below(mirror, service, "binding", caller)
+        bindings = mirror.shown_below(service, "binding", caller)
         for at in filter(None, map(_address, (service, *bindings))):
             yield service.key, f"{DCAT}endpointURL", _node(at)
-        for resource in _below(mirror, service, "resource", caller):
-            for table in _below(mirror, resource, "table", caller):
+        for resource in mirror.shown_below(service, "resource", caller):
+            for table in mirror.shown_below(resource, "table", caller):
                 yield address, f"{DCAT}dataset", _node(table.key)
                 yield service.key, f"{DCAT}servesDataset", _node(table.key)
                 yield from _dataset(mirror, caller, table, _address(resource) or resource.key, service, address)
@@ -48,7 +48,7 @@ def _dataset(
 ) -> Iterator[Triple]:
     ox = oxigraph()
     yield from _described(table, "Dataset", address)
-    for column in _below(mirror, table, "column", caller):
+    for column in mirror.shown_below(table, "column", caller):
         yield table.key, f"{DCAT}keyword", ox.Literal(column.name)
     distribution = f"{table.key}{'/' if '#' in table.key else '#'}distribution"
     yield table.key, f"{DCAT}distribution", _node(distribution)
@@ -82,10 +82,6 @@ def _node(iri: str) -> Any:
 def _agent(key: str, name: str) -> Iterator[Triple]:
     yield key, f"{RDF}type", _node(f"{FOAF}Agent")
     yield key, f"{FOAF}name", oxigraph().Literal(name)
-
-
-def _below(mirror: Mirror, entry: Entry, kind: str, caller: Caller) -> list[Entry]:
-    return mirror.shown((each.key for each in mirror.below(entry.key) if each.kind == kind), caller)
 
 
 def _address(entry: Entry) -> str | None:

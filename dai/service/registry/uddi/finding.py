@@ -11,7 +11,7 @@ from dai.security.identity import Caller
 from dai.service.registry.entries import Entry, Reference
 from dai.service.registry.mirror import Mirror
 from dai.service.registry.uddi.faults import Refused
-from dai.service.registry.uddi.structures import below, iri, references
+from dai.service.registry.uddi.structures import iri, references
 
 QUALIFIERS = (
     "exactNameMatch",
@@ -117,7 +117,7 @@ class Search:
     def _categorized(self, entry: Entry) -> Sequence[Reference]:
         if entry.kind != "business" or not self.qualifiers & {"combineCategoryBags", "serviceSubset"}:
             return entry.categories
-        services = [ref for each in below(self._mirror, entry, "service", self._caller) for ref in each.categories]
+        services = [ref for each in self._mirror.shown_below(entry, "service", self._caller) for ref in each.categories]
         return services if "serviceSubset" in self.qualifiers else [*entry.categories, *services]
 
     def _in_bag(self, wanted: Sequence[Reference], there: Sequence[Reference], *, every: bool) -> bool:
@@ -137,7 +137,7 @@ class Search:
             return True
         bindings = [entry]
         for kind in ("service", "binding"):
-            bindings += [low for each in bindings for low in below(self._mirror, each, kind, self._caller)]
+            bindings += [low for each in bindings for low in self._mirror.shown_below(each, kind, self._caller)]
         enough = any if "orAllKeys" in self.qualifiers else all
         return any(
             enough(wanted in each.implements for wanted in self._tmodels) for each in bindings if each.kind == "binding"

@@ -102,13 +102,13 @@ def structure(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
     match entry.kind:
         case "business":
             said |= {"operator": OPERATOR, "authorizedName": entry.owner}
-            if services := below(mirror, entry, "service", caller):
+            if services := mirror.shown_below(entry, "service", caller):
                 said["businessServices"] = {"businessService": [structure(mirror, each, caller) for each in services]}
         case "tmodel":
             said |= {"operator": OPERATOR, "authorizedName": entry.owner}
         case "service":
             said["businessKey"] = key_of(entry.parent or "")
-            bindings = [structure(mirror, each, caller) for each in below(mirror, entry, "binding", caller)]
+            bindings = [structure(mirror, each, caller) for each in mirror.shown_below(entry, "binding", caller)]
             if not bindings and (address := _address(entry)):
                 bindings = [{"bindingKey": "", "serviceKey": said["serviceKey"], "accessPoint": address}]
             said["bindingTemplates"] = {"bindingTemplate": bindings}
@@ -122,12 +122,8 @@ def structure(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
     return said
 
 
-def below(mirror: Mirror, entry: Entry, kind: str, caller: Caller) -> list[Entry]:
-    return mirror.shown((each.key for each in mirror.below(entry.key) if each.kind == kind), caller)
-
-
 def business_info(mirror: Mirror, entry: Entry, caller: Caller) -> dict[str, Any]:
-    services = [service_info(each) for each in below(mirror, entry, "service", caller)]
+    services = [service_info(each) for each in mirror.shown_below(entry, "service", caller)]
     return {"businessKey": key_of(entry.key), **texts_of(entry), "serviceInfos": {"serviceInfo": services}}
 
 
