@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dai.errors import NotAcceptableError
+from dai.errors import DataError, NotAcceptableError
 from dai.plugins import Table, nearest
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Format:
         return codec
 
     def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]:
+        if blocksize is not None and blocksize < 1:
+            raise DataError(f"A block has at least one row, not {blocksize}.")
         return self.codec.encode(stream, blocksize, **options)
 
     def decode(self, chunks: Iterable[bytes], **options: Any) -> Stream:

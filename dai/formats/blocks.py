@@ -59,8 +59,6 @@ def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.Record
         for batch in stream:
             yield from cut(batch, nbytes)
         return
-    if rows < 1:
-        raise DataError(f"A block has at least one row, not {rows}.")
     parts: list[pa.RecordBatch] = []
     have = size = 0
     for batch in stream:
@@ -135,8 +133,6 @@ def text_blocks(
     With ``pieces`` nothing of a size waits: a large block leaves as several Blocks, and ``tail`` may be one without
     rows.
     """
-    if blocksize is not None and blocksize < 1:
-        raise DataError(f"A block has at least one row, not {blocksize}.")
     buffers: list[bytes | pa.Buffer] = [head] if head else []
     static = len(head)
     have = rows = size = 0

@@ -52,14 +52,9 @@ class Csv:
 
         Raises EncodingError naming the column of a type without a text form.
         """
-        if blocksize is not None and blocksize < 1:
-            raise DataError(f"A block has at least one row, not {blocksize}.")
-        return self._blocks(stream, blocksize, includeHeader, pieces)
-
-    def _blocks(self, stream: Stream, blocksize: int | None, header: bool, pieces: bool) -> Iterator[Block]:
         with stream:
             check_text(stream.schema)
-            head = _header(stream.schema.names) if header else b""
+            head = _header(stream.schema.names) if includeHeader else b""
             first = True
             for block in text_blocks(head, row_texts(stream, _row_text), blocksize, pieces=pieces):
                 if first and bytes(memoryview(block.data)[:3]) == _BOM:

@@ -54,8 +54,6 @@ class Parquet:
             raise ParameterError(
                 f"There is no Parquet compression {compression!r}.", hint=f"Known: {', '.join(_CODECS)}."
             )
-        if blocksize is not None and blocksize < 1:
-            raise DataError(f"A block has at least one row, not {blocksize}.")
         return self._blocks(stream, blocksize, compression, pieces)
 
     def _blocks(self, stream: Stream, blocksize: int | None, compression: str, pieces: bool) -> Iterator[Block]:

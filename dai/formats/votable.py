@@ -73,15 +73,10 @@ class VOTable:
         self, stream: Stream, blocksize: int | None = None, *, pieces: bool = False, on_invalid: str = "error"
     ) -> Iterator[Block]:
         """Raises EncodingError for a character that XML cannot carry, or replaces it (``on_invalid="replace"``)."""
-        if blocksize is not None and blocksize < 1:
-            raise DataError(f"A block has at least one row, not {blocksize}.")
-        return self._blocks(stream, blocksize, pieces, on_invalid == "replace")
-
-    def _blocks(self, stream: Stream, blocksize: int | None, pieces: bool, substitute: bool) -> Iterator[Block]:
         with stream:
             check_text(stream.schema)
             columns = [described(field) for field in stream.schema]
-            texts = partial(_row_text, columns=columns, substitute=substitute)
+            texts = partial(_row_text, columns=columns, substitute=on_invalid == "replace")
             end = _end(is_truncated(stream.schema))
             yield from text_blocks(_head(stream.schema), row_texts(stream, texts), blocksize, end, pieces=pieces)
 

@@ -53,11 +53,6 @@ class JsonLines:
 
         Raises EncodingError naming the column of a type without a text form.
         """
-        if blocksize is not None and blocksize < 1:
-            raise DataError(f"A block has at least one row, not {blocksize}.")
-        return self._blocks(stream, blocksize, pieces)
-
-    def _blocks(self, stream: Stream, blocksize: int | None, pieces: bool) -> Iterator[Block]:
         with stream:
             check_text(stream.schema)
             keys = [orjson.dumps(name).decode() for name in unique(stream.schema.names)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dai.errors import DataError
 from dai.formats.webrowset import decode as webrowset_decode
 from dai.formats.webrowset import encode as webrowset_encode
 from dai.streams.stream import Block, Stream
@@ -34,7 +35,8 @@ class WebRowSet:
 
         Raises EncodingError naming the column, and the row for a value, that cannot travel.
         """
-        webrowset_encode.check_options(blocksize, on_invalid)
+        if on_invalid not in ("error", "replace"):
+            raise DataError(f"on_invalid is 'error' or 'replace', not {on_invalid!r}.")
         properties = {"command": command, "table-name": table_name}
         return webrowset_encode.encoded(stream, blocksize, pieces, on_invalid, properties)
 

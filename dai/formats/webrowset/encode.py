@@ -11,7 +11,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 import pyarrow as pa
 
-from dai.errors import DataError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import OfSchema, row_texts, text_blocks
 from dai.formats.webrowset.rows import BETWEEN, CLOSE, FORBIDDEN, OPEN, row_text
@@ -135,11 +134,3 @@ def _meaning(index: int, said: Mapping[str, str]) -> str:
     """A processing instruction: readers that do not know it pass it over."""
     written = " ".join(f"{name}={quoteattr(legal(value))}" for name, value in said.items())
     return f'<?column-meaning index="{index}" {written}?>\n'
-
-
-def check_options(blocksize: int | None, on_invalid: str) -> None:
-    """DataError for what cannot be meant."""
-    if blocksize is not None and blocksize < 1:
-        raise DataError(f"A block has at least one row, not {blocksize}.")
-    if on_invalid not in ("error", "replace"):
-        raise DataError(f"on_invalid is 'error' or 'replace', not {on_invalid!r}.")
