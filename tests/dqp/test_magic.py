@@ -155,8 +155,11 @@ def test_ctrl_c_stops_the_query_of_a_cell(shell: InteractiveShell) -> None:
 
     waiting = ctypes.c_ulong(threading.get_ident())  # perhaps not the main thread, which alone gets signals
 
+    def reads() -> bool:  # before, the new thread has the number of the one that starts it
+        return any(each.name == "dqp-query" and each.is_alive() for each in threading.enumerate())
+
     def press() -> None:
-        until(lambda: bool(lab._running))
+        until(reads)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(waiting, ctypes.py_object(KeyboardInterrupt))
 
     thread = threading.Thread(target=press)
