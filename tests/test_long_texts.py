@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlglot import exp
 
 from dai.client import statements
 from dai.drivers.sqlite import checks, statement
 from dai.errors import ParameterError
 from dai.service.registry.sparql import rdql
+from dqp.binding import binder
 from dqp.explain import text
 
 LONG = 3_000_000
@@ -28,6 +30,11 @@ DIGITS, LETTERS, SPACES = "0" * LONG, "a" * LONG, " " * LONG
 )
 def test_a_long_text_is_looked_through_once(asked: Callable[[], Any], expected: Any) -> None:
     assert asked() == expected
+
+
+def test_a_long_interval() -> None:
+    sql = f"SELECT interval '{DIGITS[:500_000]}' AS a"
+    assert binder._parsed(tuple(binder.tokens(sql)), sql).find(exp.Interval) is not None
 
 
 def test_a_long_word_in_rdql() -> None:

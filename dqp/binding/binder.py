@@ -223,6 +223,8 @@ def _loop(sql_tokens: tuple[Token, ...], index: int) -> bool:
 
 
 _ONE_UNIT = re.compile(r"\s*-?\d+\s*(?:year|quarter|month|week|day|hour|minute|second)s?\s*", re.I)
+_LONGEST = 200
+"""Characters of an interval that sqlglot looks through, for units: it takes hours for many digits."""
 
 
 class _Dialect(DuckDB):
@@ -237,7 +239,8 @@ class _Dialect(DuckDB):
         }
 
         def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:
-            if this.is_string and re.search("[a-z]", this.name, re.I) and not _ONE_UNIT.fullmatch(this.name):
+            text = this.name if this.is_string else ""
+            if len(text) > _LONGEST or (re.search("[a-z]", text, re.I) and not _ONE_UNIT.fullmatch(text)):
                 return exp.Interval(this=this)
             interval: exp.Interval = super()._parse_interval_span(this, parse_function_unit)
             return interval
