@@ -46,6 +46,7 @@ def module(path: Path) -> Module:
     return source
 
 
+@cache
 def path_of(name: str) -> Path | None:
     """Of a module of this project."""
     below = ROOT / Path(*name.split("."))
@@ -67,26 +68,32 @@ def reached(path: Path, name: str, follow: Callable[[str], bool]) -> Iterator[as
             todo.extend((at[0], each) for each in names_in(node) if each in source.definitions)
             for base, attribute in attributes_in(node):
                 imported, imported_name = source.imports.get(base, ("", ""))
-                if (inner := path_of(f"{imported}.{imported_name}")) and follow(f"{imported}.{imported_name}"):
+                if follow(f"{imported}.{imported_name}") and (inner := path_of(f"{imported}.{imported_name}")):
                     todo.append((inner, attribute))
             for each in names_in(node) & source.imports.keys():
                 imported, imported_name = source.imports[each]
-                if (inner := path_of(imported)) and follow(imported):
+                if follow(imported) and (inner := path_of(imported)):
                     todo.append((inner, imported_name))
 
 
 @cache
+def walked(node: ast.AST) -> tuple[ast.AST, ...]:
+    """What is in it, which several ask for."""
+    return tuple(ast.walk(node))
+
+
+@cache
 def names_in(node: ast.AST) -> frozenset[str]:
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    names = {each.id for each in walked(node) if isinstance(each, ast.Name)}
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         names |= {each.arg for each in node.args.args}  # fixtures
     return frozenset(names)
 
 
-def attributes_in(node: ast.AST) -> Iterator[tuple[str, str]]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
-            yield each.value.id, each.attr
+@cache
+def attributes_in(node: ast.AST) -> frozenset[tuple[str, str]]:
+    found = (each for each in walked(node) if isinstance(each, ast.Attribute))
+    return frozenset((each.value.id, each.attr) for each in found if isinstance(each.value, ast.Name))
 
 
 # --- Refusals -------------------------------------------------------------------------------------------------------
@@ -106,12 +113,12 @@ def refusals(nodes: Iterator[ast.stmt]) -> list[Refusal]:
 def _raised(definition: ast.stmt) -> Iterator[Refusal]:
     texts = {
         target.id: message
-        for node in ast.walk(definition)
+        for node in walked(definition)
         if isinstance(node, ast.Assign) and (message := _message(node.value))
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(definition):
+    for node in walked(definition):
         if not isinstance(node, ast.Call):
             continue
         called = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -172,7 +179,7 @@ def _tests() -> Iterator[Test]:
 
 @cache
 def _strings(node: ast.AST) -> tuple[str, ...]:
-    constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+    constants = (each.value for each in walked(node) if isinstance(each, ast.Constant))
     return tuple(each for each in constants if isinstance(each, str))
 
 
