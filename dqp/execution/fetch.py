@@ -191,7 +191,7 @@ def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
         return False
     if one_thread:
         return expected <= LOOKED_UP * scan.table.rows and looked_up(remote.tree, scan)
-    return expected <= few(scan)
+    return expected <= few(scan, execution.options.splits)
 
 
 def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Stream:

@@ -7,6 +7,7 @@ upper end. Each part runs in its own transaction, so a part may see a change tha
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from sqlglot import exp
@@ -25,6 +26,9 @@ FEW, FEW_SCATTERED = 0.1, 0.25
 part of a table that does not lie in the order of its key (``IN_ORDER``) looks at every row."""
 PIECES = 4
 """Parts by rowid for each that is read at the same time."""
+SCATTERED_PARTS = 3
+"""Parts at the same time from which a table that does not lie in the order of its key is read in parts: with two,
+looking at every row twice takes longer than the second connection saves."""
 LARGER = 2
 """By rowid, parts pay from so many times the rows: SQLite reads a table faster than other databases."""
 LOOKED_UP = 0.01
@@ -82,11 +86,12 @@ def large(scan: Scan, rows: float) -> bool:
     return scan.table.rows >= rows * (LARGER if scan.table.rowid else 1)
 
 
-def few(scan: Scan) -> float:
-    """The most rows that are few of those that can be read in parts by ``scan``."""
+def few(scan: Scan, number: int) -> float:
+    """The most rows that are few of those that can be read by ``scan`` in so many parts at the same time."""
     ranged = scan.table.ranged
-    in_order = ranged is None or ranged.correlation is None or abs(ranged.correlation) >= IN_ORDER
-    return scan.table.rows * (FEW if in_order else FEW_SCATTERED)
+    if ranged is None or ranged.correlation is None or abs(ranged.correlation) >= IN_ORDER:
+        return scan.table.rows * FEW
+    return scan.table.rows * FEW_SCATTERED if number >= SCATTERED_PARTS else math.inf
 
 
 def ungrouped(node: Operator) -> Operator:

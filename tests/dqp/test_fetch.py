@@ -110,17 +110,26 @@ def test_a_large_scan_is_read_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "correlation", "statements"),
-    [(50, None, 1), (200, None, 4), (200, -0.98, 4), (200, 0.1, 1), (800, 0.1, 4)],
+    ("rows", "correlation", "splits", "statements"),
+    [
+        (50, None, 4, 1),
+        (200, None, 4, 4),
+        (200, -0.98, 4, 4),
+        (200, 0.1, 4, 1),
+        (800, 0.1, 4, 4),
+        (800, 0.98, 2, 2),
+        (800, 0.1, 2, 1),
+    ],
 )
 def test_few_rows_of_a_table_are_read_at_once_where_the_database_has_workers(
-    rows: float, correlation: float | None, statements: int
+    rows: float, correlation: float | None, splits: int, statements: int
 ) -> None:
-    """More rows are few where each part would look at every row because the table is not in the order of its key."""
+    """More rows are few where each part would look at every row because the table is not in the order of its key; all
+    are where only two parts are read at the same time."""
     double = Double("pg", answer(batch(1, 1)))
     table = numbers("pg")
     table = replace(table, columns=(replace(table.columns[0], correlation=correlation), table.columns[1]))
-    with execution(split_rows=500, splits=4) as running:
+    with execution(split_rows=500, splits=splits) as running:
         running.estimate = lambda _: rows
         read(remote(table), catalog_of(double), running).table()
     assert len(double.asked) == statements
