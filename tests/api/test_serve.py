@@ -100,7 +100,7 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
     finally:
         process.terminate()
         process.wait(SECONDS)
-    (line,) = (line for line in log.read_text().splitlines() if "does not answer" in line)
+    line = next(line for line in log.read_text().splitlines() if "does not answer" in line)  # of each worker
     said = json.loads(line)
     assert (said["level"], said["resource"], said["error"]) == ("warning", "book", "database-unavailable")
     assert said["at"] == "host 127.0.0.1, port 1, database book, user reader"
