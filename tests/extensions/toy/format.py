@@ -31,7 +31,7 @@ class Tsv:
                 yield Block(self._written(pa.Table.from_batches([batch]), names=False), batch.num_rows)
 
     def decode(self, chunks: Iterable[bytes], **options: Any) -> Stream:
-        data = io.BytesIO(b"".join(chunks))
+        data = pa.BufferReader(b"".join(chunks))  # a file of Python is read by a thread, even when Python ends
         return Stream.of(pa.csv.read_csv(data, pa.csv.ReadOptions(skip_rows=1), pa.csv.ParseOptions(delimiter="\t")))
 
     def _written(self, table: pa.Table, *, names: bool) -> bytes:
