@@ -1,4 +1,4 @@
-"""Reading remote subtrees: in parts, at once, from replicas, through buffers that spill."""
+"""Reading remote subtrees: in parts, at once, from replicas."""
 
 import contextlib
 import re
@@ -33,8 +33,6 @@ from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, 
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
-from dqp.execution.buffer import Buffer
-from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading, direct, places, read
 from dqp.planning.splitting import parts
 from dqp.settings import FederationSettings
@@ -412,75 +410,6 @@ def test_a_reader_waiting_for_the_first_answer_can_be_cancelled() -> None:
         reading = Reading(remote(numbers("pg")), catalog, running, Lost())
         assert ends_when_cancelled(lambda: reading.schema, running.cancellation)
         answers.set()
-
-
-def _buffer(running: Execution, capacity: int, producers: int = 1) -> Buffer:
-    buffer = Buffer(capacity, producers, running.directory, running.cancellation, running.measure("buffer"))
-    running.at_end(buffer.close)
-    return buffer
-
-
-def test_a_buffer_that_nobody_reads_goes_to_the_disk() -> None:
-    with execution() as running:
-        buffer = _buffer(running, 100_000)
-        for at in range(100):
-            buffer.put(batch(at * 1_000, 1_000))
-        buffer.finish()
-        (measured,) = running.measurements()
-        assert measured.spooled > 1_000_000
-        assert buffer.whole(1 << 30) is None
-        assert [row for each in buffer for row in each["id"].to_pylist()] == list(range(100_000))
-
-
-def test_a_buffer_that_is_read_holds_its_producer() -> None:
-    with execution() as running:
-        buffer = _buffer(running, 1)
-        buffer.put(batch(0, 10))
-        rows = iter(buffer)
-        next(rows)
-
-        def fill() -> None:
-            for at in range(1, 4):
-                buffer.put(batch(at * 10, 10))
-            buffer.finish()
-
-        running.start(fill, "filling")
-        assert [each["id"][0].as_py() for each in rows] == [10, 20, 30]
-        (measured,) = running.measurements()
-        assert measured.spooled == 0
-
-
-def test_buffers_share_the_room_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = batch(0, 1_000)
-    monkeypatch.setattr("dqp.execution.buffer.TOTAL", 100 * rows.nbytes)
-    monkeypatch.setattr("dqp.execution.buffer.LEAST", 2 * rows.nbytes)
-
-    def held() -> int:
-        with execution() as running:
-            buffer = _buffer(running, 1 << 30)
-            for _ in range(200):
-                buffer.put(rows)
-            (measured,) = running.measurements()
-            return (measured.bytes - measured.spooled) // rows.nbytes
-
-    alone = held()
-    assert 2 < alone <= 100
-    with execution() as running:
-        others = [_buffer(running, 1 << 30) for _ in range(9)]
-        assert 2 < held() <= 10
-        others += [_buffer(running, 1 << 30) for _ in range(90)]
-        assert held() == 2
-    assert held() == alone
-
-
-def test_a_small_whole_stays_to_be_read() -> None:
-    with execution() as running:
-        buffer = _buffer(running, 1 << 20)
-        buffer.put(batch(1, 10))
-        buffer.finish()
-        assert [each.num_rows for each in buffer.whole(1 << 20) or ()] == [10]
-        assert buffer.whole(10) is None
-        assert [each.num_rows for each in buffer] == [10]
 
 
 @pytest.mark.parametrize("server", ["postgres_module_url", "mariadb_module_url"])
