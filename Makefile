@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := scripts/install $(BIN)/python
 export PYTHON
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
@@ -52,9 +52,7 @@ clean: ## remove what was built and installed here
 	rm -rf $(VENV) var/mysql build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find dai dqp tests perf -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An installation is done once, and again when what it installs has changed. The distribution was called dai once: what
-# is left of that names modules that are elsewhere now.
-INSTALL := rm -rf dai.egg-info; $(PIP) uninstall -q -y dai 2>/dev/null; $(PIP) install -q
+# An installation is done once, and again when what it installs has changed.
 $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e .
 	@touch $@
