@@ -54,6 +54,10 @@ class RpcClient:
         self.more = text == "\x01"
         return listed
 
+    def read_nothing(self) -> None:
+        """From now on little of what comes fits in here."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
     def ended(self) -> bool:
         """Whether the server has closed the connection."""
         try:

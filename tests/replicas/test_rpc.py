@@ -304,6 +304,60 @@ def test_large_requests_have_little_room_together(monkeypatch: pytest.MonkeyPatc
     assert told == [(False, b"0\0"), (True, b"0\x0028\0Too many large requests at once\0"), (False, b"0\0")]
 
 
+def test_short_texts_count_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_REQUEST", 2 * SMALL)
+    connection = server.Connection(cast(Any, None), set(), lambda _: True)
+    transport = Told()
+    connection.connection_made(transport)
+    connection.data_received(b"lrc_create_bulk\0" + b"a\0" * (SMALL // 32))
+    assert (transport.closed, transport.said[:4]) == (True, b"0\x006\0")
+
+
+def test_numbers_before_a_request_are_read_once() -> None:
+    """Each byte behind them was read with all of them again."""
+    connection = server.Connection(cast(Any, None), set(), lambda _: True)
+    connection.connection_made(Told())
+    connection.data_received(b"0\0" * 500 + b"lrc_exists_bulk\0")
+    assert connection._at == 500
+
+
+def test_answers_that_nobody_reads_have_little_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Sixty callers who read nothing took gigabytes."""
+    monkeypatch.setattr(server, "MOST_UNREAD", SMALL)
+    with background(configured(tmp_path, {}, replicas={"catalog": "sqlite:///r.db", "rpc_port": 0})) as running:
+        assert running.rpc_port is not None
+        stuck, other = (RpcClient(running.rpc_port) for _ in range(2))
+        texts = (text for at in range(60_000) for text in (f"lfn {at} {'x' * 200}", "pfn"))
+        assert other.lists(3, "lrc_create_bulk", *texts, "") == []
+        everything = ("lrc_get_pfn_wc", "%", "0", "0")
+        stuck.read_nothing()
+        stuck.send(*everything)
+        assert stuck.text() == "0"
+        assert other.lists(2, *everything) == []
+        assert other.said == "Too many large answers at once that are not read"
+        assert other.lists(2, "lrc_get_lfn", "pfn", "0", "3") != [], "small ones have room"
+        stuck.close()
+        until(lambda: len(other.lists(2, *everything)) == 60_000)
+        other.close()
+
+
+def test_who_does_not_read_an_answer_loses_the_connection(monkeypatch: pytest.MonkeyPatch, rpc: RpcClient) -> None:
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 0.1)
+    texts = (text for at in range(60_000) for text in (f"lfn {at} {'x' * 200}", "pfn"))
+    assert rpc.lists(3, "lrc_create_bulk", *texts, "") == []
+    rpc.read_nothing()
+    rpc.send("lrc_get_pfn_wc", "%", "0", "0")
+
+    def lost() -> bool:
+        try:
+            rpc.send("0")
+        except ConnectionError:
+            return True
+        return False
+
+    until(lost)
+
+
 def test_rights() -> None:
     rules = Rules((".*@lab: all", "reader: lrc_read rli_read", ".*: stats"), open_to_all=True)
     assert rules.allow("admin", "anna@lab")

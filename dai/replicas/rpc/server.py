@@ -21,8 +21,14 @@ log = logging.getLogger("dai.replicas")
 
 MOST_REQUEST = 64 << 20
 """Bytes of one request."""
+PER_TEXT = 64
+"""Bytes that each text of a request counts besides its own: what it takes in memory, however short it is."""
 MOST_HELD = 4 * MOST_REQUEST
 """Bytes of the requests of all callers that have not come to their end; SMALL ones come in any case."""
+MOST_UNREAD = 4 * MOST_REQUEST
+"""Bytes of the answers that callers have not read yet: a further one may only be SMALL."""
+UNREAD_SECONDS = 60.0
+"""After which a connection is closed whose caller has read nothing of what waits."""
 SMALL = 1 << 16
 _MOST_NAME = 256
 """Bytes in which the name of a method must end."""
@@ -115,6 +121,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._writable = asyncio.Event()
         self._writable.set()
+        self._looking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop has another base
@@ -128,27 +135,46 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connected.discard(self)
-        if self._task is not None:
-            self._task.cancel()
+        for each in (self._task, self._looking):
+            if each is not None:
+                each.cancel()
 
     def abort(self) -> None:
         self._transport.abort()
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self._look_later()
 
     def resume_writing(self) -> None:
         self._writable.set()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the caller has not read yet."""
+        return self._transport.get_write_buffer_size()
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._look, self.unread)
+
+    def _look(self, before: int) -> None:
+        if self.unread < before:
+            self._look_later()
+        else:
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._size += len(data)
+        self._size += len(data) + PER_TEXT * data.count(0)
         first, *texts = data.split(b"\0")
         self._rest += first
         if texts:
             self._texts += (bytes(self._rest), *texts[:-1])
             self._rest = bytearray(texts[-1])
         if self._size > MOST_REQUEST:
-            self._close(Code.BADARG, text(Code.BADARG, f"a request has at most {MOST_REQUEST:,} bytes"))
+            most = f"a request has at most {MOST_REQUEST:,} bytes, where each text counts {PER_TEXT} more"
+            self._close(Code.BADARG, text(Code.BADARG, most))
         elif self._size > SMALL and sum(each._size for each in self._connected) > MOST_HELD:
             self._close(TOO_MANY, "Too many large requests at once")
         elif self._task is None and not self._changing:
@@ -175,6 +201,8 @@ class Connection(asyncio.Protocol):
                 return
 
     def _send(self, name: str, answer: bytes) -> None:
+        if len(answer) > SMALL and sum(each.unread for each in self._connected) > MOST_UNREAD:
+            answer = _error(TOO_MANY, "Too many large answers at once that are not read")
         self._transport.write(answer)
         if self._noted is not None:
             self._noted(name, self._host, int(answer[: answer.index(0)]))
@@ -213,6 +241,7 @@ class Connection(asyncio.Protocol):
         texts, at = self._texts, self._at
         while at < len(texts) and texts[at].isdigit():
             at += 1  # some clients send offset and limit where none are taken
+        self._at = at
         if at == len(texts):
             self._advance(at)
             if len(self._rest) > _MOST_NAME:
