@@ -32,6 +32,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
 from dai.drivers.duckdb.inputs import StreamInput, beyond_arrow, typed
+from dai.drivers.duckdb.names import BUILDING, check_names
 from dai.drivers.duckdb.types import arrow_type, kind_of, projected
 from dai.errors import ClosedError, DataError, InternalError, LimitError, NotAQueryError, StatementError
 from dai.streams.machine import cores
@@ -53,6 +54,7 @@ _SAID = re.compile(r"[A-Za-z ]+ Error: ")
 """How DuckDB's messages begin when Arrow's reader raises, as an OSError, an error that occurred while rows were
 read."""
 _OF_DATA = re.compile(r"(Conversion|Out of Range|Invalid Input) Error: ")
+_RUNS_TEXT = re.compile("|".join(BUILDING), re.IGNORECASE)
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
@@ -243,7 +245,9 @@ class _Run:
 
     def _query(self, sql: str) -> DuckDBPyRelation:
         """One SELECT, checked before anything runs. The query is inside it, where DuckDB allows no WITH that changes
-        data."""
+        data; nor may it call what runs a text or registers something for all queries."""
+        if _RUNS_TEXT.search(sql):
+            check_names(sql, frozenset())
         statements = self._cursor.extract_statements(sql)
         if len(statements) != 1 or kind_of(statements[0]) != StatementType.SELECT:
             raise NotAQueryError("A fragment is not one single SELECT: nothing was run.")

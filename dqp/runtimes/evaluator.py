@@ -10,12 +10,13 @@ parted.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
+from dai.errors import ClosedError, DeniedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.waiting import Condition
 from dqp.catalog.heartbeat import AFTER, Heartbeat
@@ -36,6 +37,8 @@ ANSWER = 3.0
 """Seconds in which a coordinator has to answer when it is asked whether it lives."""
 _KEPT = 256
 """Resources whose connections are kept, and coordinators."""
+_PORT = re.compile(r"(\[[\w:.%-]+\]|[\w.-]+):[0-9]{1,5}")
+"""Nothing else is an address: for gRPC ``127.0.0.1:1@host`` is one of ``host``."""
 
 
 class Evaluator:
@@ -66,8 +69,8 @@ class Evaluator:
             self._works.add(work)
         try:
             work.begin()
-        except DaiError:
-            self.ended(work)
+        except BaseException:
+            work.close()
             raise
         return work
 
@@ -130,6 +133,8 @@ class Evaluator:
                     )
 
     def _check_port(self, address: str) -> None:
+        if not _PORT.fullmatch(address):
+            raise DeniedError(f"{address[:60]!r} is not the address of a port for exchanges.")
         if self.tls is None and not is_loopback(address.rpartition(":")[0].strip("[]")):
             raise DeniedError(f"An evaluator without TLS does not read from {address}.")
 
@@ -211,7 +216,8 @@ class Work:
         self._cancellation.cancel(ClosedError("The query has ended."))
         self._held.close()
         for each in self._threads:
-            each.join()
+            if each.ident is not None:  # has begun
+                each.join()
         for query, attempt in self._attempts:
             self._evaluator.port.withdraw(query, attempt)
         self._evaluator.ended(self)

@@ -74,8 +74,11 @@ class Task:
         return Ticket(self.query, self.attempt, self.name, partition, self.token)
 
 
-MOST_TASKS, MOST_READERS = 1_000, 20_000
-"""Of one request: each task has a thread, each reader of their rows a place in an outbox, whether it comes or not."""
+MOST_TASKS, MOST_READERS, MOST_FETCHES = 1_000, 20_000, 5_000
+"""Of one request: each task has a thread, each reader of their rows a place in an outbox, whether it comes or not, and
+each statement, ticket and call at once of their inputs a thread."""
+MOST_TEXT = 2_000
+"""Characters of a name or an address: an evaluator remembers them for a while when the query has ended."""
 
 
 def encoded(tasks: Sequence[Task]) -> str:
@@ -102,7 +105,23 @@ def decoded(text: str) -> tuple[Task, ...]:
             f"An evaluator takes at most {MOST_TASKS:,} fragments with {MOST_READERS:,} readers at once.",
             hint="Use more evaluators, or fewer parallel parts in each.",
         )
+    if sum(_fetches(each.body) for each in tasks) > MOST_FETCHES:
+        raise DataError(
+            f"The fragments read more than {MOST_FETCHES:,} inputs at once.",
+            hint="Use fewer evaluators, or fewer calls at once (concurrent) of the query's functions.",
+        )
     return tasks
+
+
+def _fetches(body: Body) -> int:
+    """Threads that the inputs of a fragment may have."""
+    count = 0
+    for each in body.inputs.values():
+        if isinstance(each, Called):
+            count += each.operation.concurrent + _fetches(each.below)
+        elif not isinstance(each, Tuples):
+            count += len(each.tickets) if isinstance(each, Received) else 1
+    return count
 
 
 def _task(task: Task) -> dict[str, Any]:
@@ -131,8 +150,14 @@ def _task_of(values: Mapping[str, Any]) -> Task:
             raise TypeError(name)
     if plain["partitions"] < 1 or plain["copies"] < 1:
         raise ValueError("nobody would read it")
+    _check_lengths(*(plain[each] for each in ("query", "name", "token", "coordinator")))
     types, names = (None if values[each] is None else tuple(map(str, values[each])) for each in ("types", "names"))
     return Task(**plain, types=types, names=names, body=_body_of(values["body"]))
+
+
+def _check_lengths(*texts: str) -> None:
+    if any(len(each) > MOST_TEXT for each in texts):
+        raise ValueError("a name or an address is too long")
 
 
 def _body(body: Body) -> dict[str, Any]:
@@ -176,6 +201,7 @@ def _input_of(values: Mapping[str, Any]) -> Input:
     kind = values["kind"]
     if kind == "remote":
         places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in values["places"])
+        _check_lengths(*(text for alias, address, _ in places for text in (alias, address)))
         tables = {str(name): _table_of(each) for name, each in values["tables"].items()}
         promise = _promise_of(values["promise"])
         return RemoteInput(places, _columns_of(values["columns"]) or (), tables, int(values["bringing"]), promise)

@@ -125,6 +125,54 @@ def test_a_statement_that_is_not_one_select_leaves_nothing(
     work.close()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM register_external_resource('a', 'b', MAP(['a'], ['b']))",
+        "SELECT * FROM system.main.\"Register_External_Resource\" /* */ ('a', 'b', MAP(['a'], ['b']))",
+        "SELECT * FROM query('SELECT * FROM register_' || 'external_resource(''a'', ''b'', MAP([''a''], [''b'']))')",
+        "SELECT * FROM destroy_external_resource('query', 'SELECT 1')",
+    ],
+)
+def test_nothing_is_registered_for_other_queries(evaluator: Evaluator, sql: str) -> None:
+    given = task("0.0", sql)
+    work = evaluator.begin([given], Cancellation())
+    with pytest.raises(StatementError, match="runs SQL from a text"):
+        read(evaluator, given)
+    work.close()
+    later = replace(task("0.0", "SELECT count(*) AS n FROM duckdb_external_resources()"), query="q2")
+    work = evaluator.begin([later], Cancellation())
+    assert read(evaluator, later).table().to_pydict() == {"n": [0]}
+    work.close()
+
+
+def test_a_table_may_be_called_like_a_function_that_runs_a_text(evaluator: Evaluator) -> None:
+    given = task("0.0", "WITH query(a) AS (SELECT 1) SELECT a AS query FROM query")
+    work = evaluator.begin([given], Cancellation())
+    assert read(evaluator, given).table().to_pydict() == {"query": [1]}
+    work.close()
+
+
+def test_work_whose_threads_cannot_begin_leaves_nothing(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first fragments went on, and it counted as running for ever."""
+    begin, begun = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "dqp-fragment":
+            if begun:
+                raise RuntimeError("can't start new thread")
+            begun.append(thread)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError):
+        evaluator.begin(
+            [task(name, "SELECT k FROM i1", {"i1": numbers(2000)}) for name in ("0.0", "0.1")], Cancellation()
+        )
+    assert not begun[0].is_alive()
+    assert not any(evaluator.state()[each] for each in ("tickets", "works"))
+
+
 def test_a_reader_that_leaves_ends_its_fragment(evaluator: Evaluator) -> None:
     given = task("0.0", "SELECT unnest(range(100000)) AS v, k FROM i1", {"i1": numbers(2000)})
     work = evaluator.begin([given], Cancellation())
@@ -229,6 +277,9 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
             evaluator.begin([task("0.0", "SELECT 1", {"x": given})], Cancellation())
     with pytest.raises(DeniedError, match="does not read from"):
         evaluator.begin([task("0.0", "SELECT 1", coordinator="192.0.2.1:99")], Cancellation())
+    for address in ("127.0.0.1:1@192.0.2.1", "localhost:1@[::1]", "127.0.0.1:1/", "127.0.0.1:", "127.0.0.1"):
+        with pytest.raises(DeniedError, match="is not the address of a port"):
+            evaluator.begin([task("0.0", "SELECT 1", coordinator=address)], Cancellation())
     assert evaluator.state()["works"] == 0
 
 

@@ -210,6 +210,8 @@ def test_each_ticket_is_read_once(port):
         json.dumps({**json.loads(ticket().encode()), "wait": float("nan")}).encode(),
         json.dumps({**json.loads(ticket().encode()), "more": 1}).encode(),
         json.dumps({**json.loads(ticket().encode()), "token": "\ud800"}).encode(),
+        json.dumps({**json.loads(ticket().encode()), "fragment": "\ud800"}).encode(),
+        json.dumps({**json.loads(ticket().encode()), "wait": 10**400}).encode(),
         b"[" * 100_000,
     ],
 )
@@ -248,6 +250,12 @@ def test_an_error_arrives_as_it_was_raised(port, after):
         next(stream)
     assert (caught.value.detail, caught.value.hint, caught.value.position) == ("no such column", "Did you mean y?", 8)
     assert str(caught.value) == str(sent)
+
+
+def test_an_error_with_half_a_character_keeps_its_class(port):
+    port.publish(ticket(), failing(StatementError("no column \ud800"), 0))
+    with pytest.raises(StatementError, match=r"no column \?"):
+        get(port.address, ticket()).table()
 
 
 def test_an_error_of_the_opener_arrives_too(port):

@@ -13,7 +13,7 @@ from dai.errors import DataError
 from dqp.execution.fragment import Body, Called, Tuples
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.flight.server import Ticket
-from dqp.runtimes.wire import Received, RemoteInput, Task, decoded, encoded
+from dqp.runtimes.wire import MOST_TEXT, Input, Received, RemoteInput, Task, decoded, encoded
 
 OPERATION = Operation(
     name="root", types=(pa.int64(), pa.decimal128(12, 2)), result=pa.float64(), url="http://127.0.0.1:1/x", batch=7
@@ -89,6 +89,33 @@ def test_tuples_keep_their_types() -> None:
 def test_what_is_no_fragment_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="fragments cannot be read"):
         decoded(text)
+
+
+@pytest.mark.parametrize("key", ["query", "name", "token", "coordinator"])
+def test_long_names_are_refused(key: str) -> None:
+    """An evaluator kept megabytes for each of them."""
+    text = encoded([replace(TASK, **{key: "x" * (MOST_TEXT + 1)})])
+    with pytest.raises(DataError, match="fragments cannot be read"):
+        decoded(text)
+
+
+def test_long_addresses_are_refused() -> None:
+    remote = RemoteInput((("a", "http://127.0.0.1/" + "x" * MOST_TEXT, "SELECT 1"),), ())
+    text = encoded([replace(TASK, body=Body("x", {"r1": remote}))])
+    with pytest.raises(DataError, match="fragments cannot be read"):
+        decoded(text)
+
+
+def test_threads_of_inputs_have_a_limit() -> None:
+    ticket = Ticket("q", 1, "f", 0, "t")
+    operation = Operation(name="f", types=(pa.int64(),), result=pa.int64(), python="math:sqrt", concurrent=1000)
+    called: Input = Tuples(pa.table({"a": [1]}))
+    for _ in range(6):
+        called = Called(operation, Body("x", {"c": called}), 1, "r")
+    for each in (Received((("127.0.0.1:1", ticket),) * 5_001), called):
+        text = encoded([replace(TASK, body=Body("x", {"i": each}))])
+        with pytest.raises(DataError, match="more than 5,000 inputs"):
+            decoded(text)
 
 
 def test_numbers_that_are_none_are_refused() -> None:

@@ -32,6 +32,7 @@ from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
 from dai.drivers.duckdb.errors import answering, fatal_errors, translated
+from dai.drivers.duckdb.names import TELLING, check_names
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import huge, kind_of, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
@@ -69,18 +70,6 @@ _REFUSED = {
     StatementType.COPY_DATABASE,
     StatementType.EXPORT,
 }
-_TELLING = frozenset(
-    "current_setting duckdb_databases duckdb_log_contexts duckdb_logs duckdb_secrets duckdb_settings "
-    "duckdb_temporary_files pg_settings pragma_database_list which_secret".split()
-)
-"""Functions and views that tell paths and settings of the service."""
-_BUILDING = frozenset(
-    "create_external_resource deregister_external_resource destroy_external_resource json_execute_serialized_sql "
-    "json_serialize_plan query query_table register_external_resource register_external_resource_type".split()
-)
-"""Functions that run a text, in which no name could be found."""
-_BEFORE_TABLES = frozenset("exists into on references table".split())
-"""Words behind which a name and a parenthesis are a table and its columns."""
 _VECTOR_ROWS = 2048
 MEMORY = ":memory:"
 
@@ -90,7 +79,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     dialect = "duckdb"
     syntax = SYNTAX
-    telling = _TELLING
+    telling = TELLING
 
     def __init__(self, path: str, options: DriverOptions) -> None:
         super().__init__(options)
@@ -228,7 +217,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def _check(self, query: str) -> None:
         """StatementError for what would tell of the service."""
-        _check_names(query, self.telling)
+        check_names(query, self.telling)
 
     def stream(
         self,
@@ -326,7 +315,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
                 raise StatementError("Send one statement at a time.", sql=sql)
             statement = statements[0]
             kind = kind_of(statement)
-            _check_names(sql, _TELLING)
+            check_names(sql, TELLING)
             words = (sql[start:end].upper() for each, start, end in tokens(sql, SYNTAX) if each == "word")
             renames = kind == StatementType.ALTER and [*islice(words, 2)] == ["ALTER", "DATABASE"]  # for everybody
             if kind is None or kind in _REFUSED or renames:
@@ -355,25 +344,6 @@ class _Session(PooledSession[DuckDBPyConnection]):
                 raise
             self.connection.unregister("dai_load")
         return int(rows.num_rows)
-
-
-def _check_names(sql: str, telling: frozenset[str]) -> None:
-    called = before = ""
-    for kind, start, end in tokens(sql, SYNTAX):
-        text = sql[start:end]
-        if called and text == "(":
-            raise StatementError(
-                f"The function {called} is not allowed: it runs SQL from a text.", sql=sql, position=start + 1
-            )
-        if kind == "comment":
-            continue
-        name = text.strip('"`').casefold() if kind in ("word", "name") else ""
-        if name in telling:
-            raise StatementError(
-                f"{name} is not allowed: it gives information about the service.", sql=sql, position=start + 1
-            )
-        called = name if name in _BUILDING and before not in _BEFORE_TABLES else ""
-        before = name
 
 
 def _changed(result: DuckDBPyConnection) -> int:

@@ -100,8 +100,8 @@ class Ticket:
             members = json.loads(data)
             wait = float(members.pop("wait", WAIT))
             ticket = cls(**members)
-            ticket.token.encode()  # JSON may have halves of characters
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            f"{ticket.query}{ticket.fragment}{ticket.token}".encode()  # JSON may have halves of characters
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise DataError("This is not a ticket of an exchange.") from error
         types = [str, int, str, int, str]
         if [type(each) for each in (*ticket.key, ticket.token)] != types or not 0 <= wait <= WAIT:
@@ -462,9 +462,9 @@ def _flight_error(error: BaseException) -> flight.FlightError:
         problem = InternalError("A fragment failed; the evaluator's log says why.").problem(correlation)
     else:
         problem = error.problem()
-    data = json.dumps(problem, default=str, ensure_ascii=False).encode()
+    data = json.dumps(problem, default=str, ensure_ascii=False).encode(errors="replace")
     if len(data) > _PROBLEM_BYTES:
         lengths = {"type": 40, "title": 60, "detail": 600, "hint": 200, "instance": 40}
         kept = {name: str(problem[name])[:length] for name, length in lengths.items() if name in problem}
-        data = json.dumps(kept, ensure_ascii=False).encode()
+        data = json.dumps(kept, ensure_ascii=False).encode(errors="replace")
     return flight.FlightServerError(problem["title"], extra_info=data)
