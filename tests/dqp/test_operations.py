@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import json
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,6 +43,8 @@ class Lengths(ThreadingHTTPServer):
         self.hold: threading.Event | None = None
         self.arrived = threading.Event()
         self.answer: bytes | None = None
+        self.pause = 0.0
+        """Seconds between two bytes of an answer."""
 
     @property
     def url(self) -> str:
@@ -79,7 +83,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with contextlib.suppress(ConnectionError):
+            for at in range(len(content) if server.pause else 0):
+                self.wfile.write(content[at : at + 1])
+                time.sleep(server.pause)
+            self.wfile.write(b"" if server.pause else content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         pass
@@ -150,16 +158,52 @@ def test_no_service_is_an_error(service: Lengths) -> None:
         called(operation(url="http://127.0.0.1:9/", retries=0), pa.array(["abc"]))
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}", b'{"results": [1, 2]}', b'{"results": ["x"]}', b"[1]", b"\xff"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"{}",
+        b'{"results": [1, 2]}',
+        b'{"results": ["x"]}',
+        b"[1]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"results": [' + b"9" * 30 + b"]}",
+    ],
+)
 def test_a_wrong_answer_is_an_error_and_never_a_result(service: Lengths, answer: bytes) -> None:
     service.answer = answer
     with pytest.raises(OperationError, match="length"):
         called(operation(url=service.url), pa.array(["abc"]))
 
 
-def test_another_status_is_an_error_at_once(service: Lengths) -> None:
-    service.failures = [404]
-    with pytest.raises(OperationError, match="404"):
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (pa.table({}), "not arrow of type int64"),
+        (pa.table({"r": ["x", "y"]}), "returned 2 results for 1 rows"),
+    ],
+    ids=["no column", "too many rows"],
+)
+def test_a_wrong_table_is_an_error(service: Lengths, table: pa.Table, says: str) -> None:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    service.answer = sink.getvalue()
+    with pytest.raises(OperationError, match=says):
+        called(operation(url=service.url, format="arrow"), pa.array(["abc"]))
+
+
+def test_a_call_ends_although_bytes_still_come(service: Lengths) -> None:
+    service.answer, service.pause = b'{"results": [' + b" " * 200 + b"1]}", 0.05
+    with pytest.raises(OperationError, match=r"its service takes longer than 0\.3 s"):
+        called(operation(url=service.url, timeout=0.3, retries=0), pa.array(["abc"]))
+
+
+@pytest.mark.parametrize("status", [302, 404])
+def test_another_status_is_an_error_at_once(service: Lengths, status: int) -> None:
+    service.failures = [status]
+    with pytest.raises(OperationError, match=f"length answered with status {status}"):
         called(operation(url=service.url), pa.array(["abc"]))
     assert len(service.bodies) == 1
 
