@@ -34,7 +34,8 @@ class Costs:
     the index and the table (0: what it takes). Where there are no hash joins, ``lookup``: a row whose partner is looked
     up in an index; ``compared``: two rows that are compared because there is no index (0: the database makes one).
     ``table_key``: a key of a query-scoped table, from here to the source's hash table (docs/decisions/0015; None: it
-    takes no such tables); ``table_row``: to look for a row in a large table of keys."""
+    takes no such tables); ``table_row``: to look for a row in a large table of keys; ``table_found``: a row of the
+    result of a statement with such a table, beyond ``row``."""
 
     row: float
     byte: float
@@ -57,6 +58,7 @@ class Costs:
     compared: float = 0.0
     table_key: float | None = None
     table_row: float = 0.0
+    table_found: float = 0.0
 
 
 class DialectProperties:

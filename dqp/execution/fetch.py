@@ -25,10 +25,10 @@ from dai.errors import DaiError, DatabaseUnavailableError, InternalError, Trunca
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.dialects import explained, properties
-from dqp.algebra.keys import without_members
+from dqp.algebra.keys import MOST_LOOKED_UP, Members, without_members
 from dqp.algebra.operators import Filter, Nested, Operator, Remote, Scan, Sort, column
 from dqp.algebra.table import ROWID, Table
-from dqp.algebra.trees import rewritten, walk_deep
+from dqp.algebra.trees import rewritten, walk, walk_deep
 from dqp.algebra.types import planned
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.source import Source
@@ -181,16 +181,17 @@ class Reading(Arriving):
 
 def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
     """Whether one statement is enough: few rows are expected from a database that reads a table with several workers,
-    or an index finds few rows, however many groups these become."""
+    or an index finds few rows, however many groups these become. Each part would load a table of keys again."""
     scan = scanned(remote)
     if scan is None:
         return False
-    one_thread = properties(catalog.dialect(remote.source)).SINGLE_THREADED
-    expected = execution.expected(replace(remote, tree=ungrouped(remote.tree)) if one_thread else remote)
+    of = properties(catalog.dialect(remote.source))
+    expected = execution.expected(replace(remote, tree=ungrouped(remote.tree)) if of.SINGLE_THREADED else remote)
     if expected is None:
         return False
-    if one_thread:
-        return expected <= LOOKED_UP * scan.table.rows and looked_up(remote.tree, scan)
+    if of.SINGLE_THREADED:
+        keys = of.ANY_INDEX and any(each.find(Members) for node in walk(remote.tree) for each in node.expressions)
+        return expected <= (MOST_LOOKED_UP if keys else LOOKED_UP) * scan.table.rows and looked_up(remote.tree, scan)
     return expected <= few(scan, execution.options.splits)
 
 

@@ -474,3 +474,25 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
     fetched = {each.where: each.rows for each in running.measurements()}
     assert fetched == {"maria": 50, "pg": 50, "here": 50}
     catalog.close()
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_with_an_index_of_sqlite_few_rows_are_looked_for_among_the_keys(
+    indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one all rows of the table are, which takes longer than reading it."""
+    monkeypatch.setattr(Context, "takes_tables", lambda *_: True)
+    small, names = leaf("s", 60_000), (("l_k", "k"), ("l_v", "v"))
+    columns = (
+        Column("k", "BIGINT", "integer", False, 2e6, 0.0, 1, 2_000_000, 8.0),
+        Column("v", "VARCHAR", "text", True, None, 0.0, None, None, 10.0),
+    )
+    scanned = Table("l", "t", columns, keys=(("k",),) if indexed else (), rows=2e6, bytes=4e7)
+    large = Remote("l", Scan(scanned, names))
+    given = replace(context(catalog_of(Double("s", keys()), Double("l", keys()))), dialects={"l": "sqlite"})
+    tree = joined(large, small)
+    given.learn(tree)
+    data = pa.table({"s_k": pa.array(range(1, 2_000_000, 33), pa.int32())})
+    smaller = reduced(tree, Reduction(small, large, (("s_k", "l_k"),)), data, given)
+    assert (smaller is not tree) == indexed
+    assert any("60,607 keys of l_k as a temporary table" in each for each in given.remarks) == indexed

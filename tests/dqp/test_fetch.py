@@ -28,7 +28,7 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.keys import in_list
+from dqp.algebra.keys import KeyTable, in_list, in_table
 from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, Remote, Scan, column
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
@@ -181,6 +181,24 @@ def test_few_rows_by_keys_that_keep_much_are_read_in_parts(part: float, statemen
     with execution(split_rows=500, splits=2) as running:
         running.estimate = lambda _: 5
         read(replace(filtered, tree=Filter(filtered.tree, keys)), catalog_of(double), running).table()
+    assert len(double.asked) == statements
+
+
+@pytest.mark.parametrize(("table", "statements"), [(True, 1), (False, 2)])
+def test_each_part_would_load_a_table_of_keys_again(table: bool, statements: int) -> None:
+    rows = pa.record_batch({"id": pa.array([5], pa.int64()), "v": pa.array([10], pa.int64())})
+    double = Double("lite", lambda sql, cancellation: Stream.of(rows), dialect="sqlite")
+    of = numbers("lite", 1_000_000, high=1_000_000)
+    whole = remote(
+        replace(of, columns=tuple(replace(each, type="BIGINT", source_type="integer") for each in of.columns))
+    )
+    if table:
+        keys = in_table(["id"], KeyTable("keys", pa.table({"k1": pa.array([5, 6], pa.int32())})), 0.05)
+    else:
+        keys = in_list("id", [exp.Literal.number(each) for each in (5, 6)], 0.05)
+    with execution(split_rows=500, splits=2) as running:
+        running.estimate = lambda _: 50_000
+        read(replace(whole, tree=Filter(whole.tree, keys)), catalog_of(double), running).table()
     assert len(double.asked) == statements
 
 

@@ -207,7 +207,7 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
     # The tables here are too small for it to pay everywhere.
     for name in DIALECTS:
         known = properties(name)
-        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
+        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0, table_found=0.0))
     for module in (forms, program):
         monkeypatch.setattr(module, "ROUND_TRIP", 0.0)
     monkeypatch.setattr(program, "NUMBER", 0.0)
@@ -233,7 +233,7 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
 def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in DIALECTS:
         known = properties(name)
-        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
+        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0, table_found=0.0))
     text, few, _ = QUERIES["texts"]
     sql = text.format("postgresql")
     asked: list[bool] = []
@@ -264,7 +264,7 @@ def test_equal_statements_have_one_table_of_keys_and_a_range_without_gaps_has_no
 ) -> None:
     """Before, the same rows were read once for each join with the same keys."""
     known = properties("postgresql")
-    monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
+    monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0, table_found=0.0))
     _, few, _ = QUERIES["texts"]
     joined = "select p.v from postgresql.probe p join few f on p.t = f.t"
     twice = f"{joined} where p.v + length(f.t) > 9 union all {joined} where p.v + length(f.t) > 10"

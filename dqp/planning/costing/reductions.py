@@ -76,7 +76,11 @@ def reductions(
                     if sources is not None:
                         if probe not in seconds:
                             seconds[probe] = reducible(probe, estimator, sources, looked_up)
-                        cost = _key_seconds(keys, probe, wanted, estimator, sources)
+                        cost = key_seconds(
+                            *(keys, estimator.rows(probe), part, looked_up, sources.types.get(wanted, "")),
+                            sources.dialect(probe.source),
+                            tables=sources.takes_tables(probe.source),
+                        )
                         if (1 - part) * seconds[probe] <= cost:
                             continue
                         found = keys * costs(sources.dialect(probe.source)).index if looked_up else 0.0
@@ -133,8 +137,3 @@ def reducible(probe: Remote, estimator: Estimator, sources: Sources, looked_up: 
     work = Work(estimator, dialect)
     whole, reading = work.tree(probe.tree), work.scans(probe.tree)
     return estimator.fetch(probe, dialect) + whole - (0.0 if looked_up else reading)
-
-
-def _key_seconds(keys: float, probe: Remote, name: str, estimator: Estimator, sources: Sources) -> float:
-    type, tables = sources.types.get(name, ""), sources.takes_tables(probe.source)
-    return key_seconds(keys, estimator.rows(probe), type, sources.dialect(probe.source), tables)

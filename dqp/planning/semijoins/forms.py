@@ -42,7 +42,7 @@ def together(
     part = _part(table, [other for _, other in pairs], estimate)
     looked_up = any(is_looked_up(probe.tree, other) for _, other in pairs)
     whole = reducible(probe, context.estimator, context, looked_up)
-    seconds = part * whole + table_seconds(table.num_rows, estimate.rows, dialect) + ROUND_TRIP
+    seconds = part * whole + table_seconds(table.num_rows, estimate.rows, part, looked_up, dialect) + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, whole, context):
         return None
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]

@@ -136,8 +136,9 @@ class SQLite(Dialect):
         work=3e-7,
         value=1e-7,
         lookup=2e-6,
-        table_key=6e-6,
-        table_row=9e-7,
+        table_key=2.5e-6,
+        table_row=3.5e-7,
+        table_found=2e-6,  # `sqlite3` reads it, no process does (docs/decisions/0009)
     )
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
