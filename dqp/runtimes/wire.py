@@ -97,6 +97,7 @@ def decoded(text: str) -> tuple[Task, ...]:
         AttributeError,
         ArithmeticError,
         RecursionError,
+        OSError,  # of Arrow, for damaged schemas
         pa.ArrowException,
     ) as error:
         raise DataError(f"The fragments cannot be read: {type(error).__name__}.") from error

@@ -1,5 +1,6 @@
 """Fragments as JSON: what comes out is what went in, and nothing else is taken."""
 
+import base64
 import json
 from dataclasses import replace
 from decimal import Decimal
@@ -89,6 +90,17 @@ def test_tuples_keep_their_types() -> None:
 def test_what_is_no_fragment_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="fragments cannot be read"):
         decoded(text)
+
+
+def test_damaged_types_are_refused() -> None:
+    called = Called(OPERATION, Body("x"), 1, "r")
+    text = encoded([replace(TASK, body=Body("x", {"c": called}))])
+    (made,) = json.loads(text)
+    made["body"]["inputs"]["c"]["operation"]["types"] = base64.b64encode(
+        b"\xff\xff\xff\xff\x08\0\0\0" + b"\x7f" * 8
+    ).decode()
+    with pytest.raises(DataError, match="fragments cannot be read"):
+        decoded(json.dumps([made]))
 
 
 @pytest.mark.parametrize("key", ["query", "name", "token", "coordinator"])
