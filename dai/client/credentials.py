@@ -194,8 +194,13 @@ def is_below(address: str, url: str) -> bool:
     wanted, allowed = urlsplit(address), urlsplit(url)
     path = allowed.path.rstrip("/")
     same = (wanted.scheme, wanted.netloc.lower()) == (allowed.scheme, allowed.netloc.lower()) and bool(allowed.netloc)
-    goes_up = not {"..", "."}.isdisjoint(unquote(wanted.path).replace("\\", "/").split("/"))
-    return same and not goes_up and (wanted.path == path or wanted.path.startswith(f"{path}/"))
+    return same and not goes_up(wanted.path) and (wanted.path == path or wanted.path.startswith(f"{path}/"))
+
+
+def goes_up(path: str) -> bool:
+    """Whether some server may take the path for one in another directory: ``..``, ``..;x``, and all that encoded."""
+    segments = unquote(path).replace("\\", "/").split("/")
+    return any(each.partition(";")[0] in ("..", ".") for each in segments)
 
 
 def _origin(address: str) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from dai import config
+from dai.client.credentials import goes_up
 from dai.errors import ConfigurationError
 
 LOOPBACK = tuple(f"{scheme}://{host}" for scheme in ("http", "https") for host in ("127.0.0.1", "localhost", "[::1]"))
@@ -71,5 +72,5 @@ def within(address: str, prefix: str) -> bool:
         and "@" not in wanted.netloc
         and (wanted.scheme, wanted.hostname) == (allowed.scheme, allowed.hostname)
         and (wanted.path == path or wanted.path.startswith(path + "/"))
-        and not {"..", "."} & set(unquote(wanted.path).split("/"))
+        and not goes_up(wanted.path)
     )

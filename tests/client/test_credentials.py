@@ -85,6 +85,7 @@ def test_what_counts_more(
         "https://data.example.org/lab/%2e%2E/other",
         "https://data.example.org/lab/..%2fother",
         "https://data.example.org/lab/..\\other",
+        "https://data.example.org/lab/..;x/other",
     ],
 )
 def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:

@@ -332,6 +332,8 @@ def test_loopback_is_allowed(address: str, allowed: bool) -> None:
         ("http://a:81/resources/pg2", False),
         ("http://a:81/resources/pg/../maria", False),
         ("http://a:81/resources/pg/%2e%2E/maria", False),
+        ("http://a:81/resources/pg/..;x/maria", False),
+        ("http://a:81/resources/pg/..%5Cmaria", False),
         ("http://a:82/resources/pg", False),
         ("http://a/resources/pg", False),
     ],
