@@ -33,6 +33,7 @@ class Costs:
     stands in that order (0: as ``index``); ``seek``: what the database expects for such a row, which decides between
     the index and the table (0: what it takes). Where there are no hash joins, ``lookup``: a row whose partner is looked
     up in an index; ``compared``: two rows that are compared because there is no index (0: the database makes one).
+    ``listed``: a step of looking for a row in a list of keys without an index, of which there are log2(keys).
     ``table_key``: a key of a query-scoped table, from here to the source's hash table (docs/decisions/0015; None: it
     takes no such tables); ``table_row``: to look for a row in a large table of keys; ``table_found``: a row of the
     result of a statement with such a table, beyond ``row``."""
@@ -56,6 +57,7 @@ class Costs:
     probe: float = 0.0
     lookup: float = 0.0
     compared: float = 0.0
+    listed: float = 0.0
     table_key: float | None = None
     table_row: float = 0.0
     table_found: float = 0.0

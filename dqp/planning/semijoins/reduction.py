@@ -8,6 +8,7 @@ matches, and the join stays; so a filter that drops too little costs only time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from dqp.algebra.keys import in_list, in_numbers, reducing
 from dqp.algebra.operators import Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
+from dqp.planning.costing.cost import costs
 from dqp.planning.costing.estimates import ColumnStatistics
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.reductions import reducible
@@ -124,8 +126,10 @@ def _conditions(
     if listed and part is not None:
         return [in_numbers(name, sorted(values.to_pylist()), part)]
     distinct = DISTINCT * probe.rows if distinct is None else distinct
-    seconds = reducible(remote, context.estimator, context, is_looked_up(remote.tree, name))
-    if _many(values, type, distinct, seconds, context.dialect(remote.source)):
+    dialect, looked_up = context.dialect(remote.source), is_looked_up(remote.tree, name)
+    seconds = reducible(remote, context.estimator, context, looked_up)
+    compared = 0.0 if looked_up else probe.rows * costs(dialect).listed * math.log2(count)
+    if _many(values, type, distinct, seconds, compared, dialect):
         return [in_numbers(name, sorted(values.to_pylist()), min(1.0, count / max(1.0, distinct)))]
     first, last = number(low), number(high)
     for each in (statistics, expected):
@@ -134,12 +138,13 @@ def _conditions(
     return span
 
 
-def _many(values: pa.Array, type: str, distinct: float, seconds: float, dialect: str) -> bool:
-    """Whether a list of many whole numbers pays. ``seconds``: those that the probe's rows take."""
+def _many(values: pa.Array, type: str, distinct: float, seconds: float, compared: float, dialect: str) -> bool:
+    """Whether a list of many whole numbers pays. ``seconds``: those that the probe's rows take; ``compared``: those to
+    compare all of them with the list."""
     count = len(values)
     if not _whole(values, type) or count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
         return False
-    return (1 - count / distinct) * seconds > NUMBER * count
+    return (1 - count / distinct) * seconds > NUMBER * count + compared
 
 
 def _whole(values: pa.Array, type: str) -> bool:

@@ -136,6 +136,7 @@ class SQLite(Dialect):
         work=3e-7,
         value=1e-7,
         lookup=2e-6,
+        listed=1e-8,
         table_key=2.5e-6,
         table_row=3.5e-7,
         table_found=2e-6,  # `sqlite3` reads it, no process does (docs/decisions/0009)
