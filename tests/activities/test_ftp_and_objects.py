@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from moto.s3.models import S3Backend
 
 from dai.config import AccountConfig, DeliveryConfig
 from dai.drivers.memory import Memory, Script
@@ -158,6 +159,29 @@ def test_no_part_of_an_upload_stays_in_the_bucket(s3, monkeypatch, ends):
     thread.join(60)
     assert [type(each) for each in raised] == [CancelledError if ends == "cancelled" else DataError]
     assert (uploads(), "parts" in s3.files()) == ([], False)
+
+
+def test_an_upload_is_removed_whose_name_is_still_on_its_way(s3, monkeypatch):
+    monkeypatch.setattr(objects, "PART_BYTES", 1000)
+    there, answers = threading.Event(), threading.Event()
+    create = S3Backend.create_multipart_upload
+
+    def slowly(*arguments: Any, **more: Any) -> Any:
+        name = create(*arguments, **more)
+        there.set()
+        answers.wait(60)
+        return name
+
+    monkeypatch.setattr(S3Backend, "create_multipart_upload", slowly)
+    stop = Cancellation()
+    driver = Memory({"q": Script(table(5000), batch_rows=100, blocks=True)})
+    thread, raised = begun(work_of(to_url(s3.url + "parts"), s3.config, driver, stop))
+    assert there.wait(60)
+    stop.cancel(CancelledError("Enough."))
+    answers.set()
+    thread.join(60)
+    assert [type(each) for each in raised] == [CancelledError]
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="results")
 
 
 class Leading(BaseHTTPRequestHandler):

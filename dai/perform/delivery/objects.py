@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from dai.config import DeliveryConfig
 from dai.errors import DeniedError, NotFoundError, UnreachableError
 from dai.perform.delivery.addresses import Address, account_of, resolved
 from dai.perform.delivery.calls import Blocks, Call, going_on, media_type_of
-from dai.perform.delivery.loops import Loop
+from dai.perform.delivery.loops import SETTLE_SECONDS, Loop
 from dai.perform.delivery.pinned import Proxy
 from dai.streams.cancellation import Cancellation
 
@@ -138,7 +139,16 @@ class Objects:
 
 
 async def _write(writer: Any, data: bytes) -> None:
-    await writer.write(data)
+    """A cancellation waits for the write a little: the answer may have the identifier of the upload, without which
+    nothing can remove it."""
+    writing = asyncio.ensure_future(writer.write(data))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await writing
+        raise
 
 
 async def _flush(writer: Any) -> None:
