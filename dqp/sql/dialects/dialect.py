@@ -45,6 +45,8 @@ class Dialect(Functions, DialectProperties):
         super().__init__()
         self.native: dict[str, Origin] = {}
         """Columns that arrive in their declared type by themselves."""
+        self.filled: set[str] = set()
+        """Columns that have a value in every row."""
         self._values: dict[int, Value] = {}
         self._keys: set[int] = set()
 
@@ -82,6 +84,8 @@ class Dialect(Functions, DialectProperties):
             column = node.table.column(name)
             self.types[identifier] = type = parsed(column.type)
             self.native[identifier] = (node.table.schema, node.table.name, column.source_name or name)
+            if not column.nullable:
+                self.filled.add(identifier)
             if not self.behaves(column.source_type.lower().partition("(")[0].strip(), type):
                 self.opaque[identifier] = (
                     f"{self.product}: the column {node.table}.{name} is {column.source_type or 'of an unknown type'}, "
@@ -112,6 +116,8 @@ class Dialect(Functions, DialectProperties):
                     self.native[name] = self.native[node.name]
                 if node.name in self.opaque:
                     self.opaque[name] = self.opaque[node.name]
+                if node.name in self.filled:
+                    self.filled.add(name)
 
     def _filter(self, node: Any) -> Select:
         query = self._opened(node.input)
@@ -149,6 +155,9 @@ class Dialect(Functions, DialectProperties):
         if node.kind == "full" and not _is_equijoin(node):
             raise self.refuse("a full join on anything but equal columns of both sides")
         query = super()._join(node)
+        for side, kinds in ((node.left, ("right", "full")), (node.right, ("left", "full"))):
+            if node.kind in kinds:
+                self.filled.difference_update(side.columns)
         if query.tables > self.MOST_TABLES:
             raise self.refuse(f"a join of more than {self.MOST_TABLES} tables")
         if node.condition is not None and self._values[id(node.condition)].type != BOOLEAN:
@@ -189,9 +198,13 @@ class Dialect(Functions, DialectProperties):
         assert isinstance(key, exp.Ordered)
         value = self.value(key.this, columns)
         text = self.written("order", value.type, value)
-        return self.ordered(text, descending=bool(key.args.get("desc")), nulls_first=bool(key.args.get("nulls_first")))
+        descending = bool(key.args.get("desc"))
+        if isinstance(key.this, exp.Column) and key.this.name in self.filled:  # so that an index may have the order
+            return f"{text} DESC" if descending else text
+        return self.ordered(text, descending=descending, nulls_first=bool(key.args.get("nulls_first")))
 
     def ordered(self, text: str, *, descending: bool, nulls_first: bool) -> str:
+        """A key of ORDER BY that may be NULL."""
         return f"{text}{' DESC' if descending else ''} NULLS {'FIRST' if nulls_first else 'LAST'}"
 
     def leaf(self, node: Operator) -> Select:

@@ -229,7 +229,7 @@ def edge(dialect: str, url: str) -> Edge:
     declared = ", ".join(f"{kind}_{name} {type}" for kind, type in TYPES[dialect].items() for name in "xy")
     if dialect == "postgresql":
         driver.update(f"CREATE TYPE letter AS ENUM ({_LISTED})", cancellation=Cancellation())
-    driver.update(f"CREATE TABLE edge (id bigint, g bigint, {declared})", cancellation=Cancellation())
+    driver.update(f"CREATE TABLE edge (id bigint NOT NULL, g bigint, {declared})", cancellation=Cancellation())
     made = content(dialect)
     driver.load("edge", Stream(made.schema, iter(made.to_batches())), cancellation=Cancellation())
     if dialect == "postgresql":

@@ -67,6 +67,27 @@ def test_joins(edges: Edge, kind: JoinKind, on: str) -> None:
         }
 
 
+@pytest.mark.parametrize(("descending", "nulls_first"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("name", ["l_id", "r_id"])
+@pytest.mark.parametrize("kind", ["inner", "left", "right", "full"])
+def test_the_order_of_what_a_join_leaves_empty(
+    edges: Edge, kind: JoinKind, name: str, descending: bool, nulls_first: bool
+) -> None:
+    """``id`` is never NULL in its table, so the statement says where NULLs stand only if a join makes some."""
+    join = Join(side(edges, "l_", "l_id < 9"), side(edges, "r_", "r_id > 4"), kind, expression("l_id = r_id"))
+    by = exp.Ordered(this=column(name), desc=descending, nulls_first=nulls_first)
+    tree = Project(Sort(join, (by,), 30), ((name, column(name)),))
+    try:
+        assert not differences(tree, edges, ordered=True)
+    except NotPushed:
+        assert edges.dialect in ("mariadb", "mysql", "sqlite")
+        assert kind in ("right", "full")
+    else:
+        filled = kind in ("inner", "left" if name == "l_id" else "right")
+        order = statement(tree, edges.dialect).sql.rpartition("ORDER BY")[2]
+        assert filled == ("NULL" not in order) or edges.dialect in ("mariadb", "mysql")
+
+
 def test_a_cross_join(edges: Edge) -> None:
     tree = Join(side(edges, "l_", "l_id < 3"), side(edges, "r_", "r_id < 2"))
     assert not differences(tree, edges)
