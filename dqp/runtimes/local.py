@@ -23,6 +23,7 @@ from dqp.execution.leaves import read_as
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.alternatives import Alternative, Chance
+from dqp.planning.build_sides import smaller_built
 from dqp.planning.context import Context
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
@@ -260,17 +261,20 @@ def _apart(tree: Operator) -> list[Remote]:
 
 
 def adapted(query: Query, readings: Readings) -> Operator:
-    """The tree, planned again with the rows of its small build sides; where it has none it is kept as it is."""
-    if query.context is None or "unreduced" in query.tree.kept:
+    """The tree, planned again with the rows of its small build sides; where it has none, what it is then is kept."""
+    if query.context is None:
         return query.tree
+    if "unreduced" in query.tree.kept:
+        return query.tree.kept["unreduced"] or query.tree
     options = query.execution.options
     tree = adapt(query.tree, query.context, readings.read, options.inline_bytes)
     if tree is not query.tree and options.splits > 1:  # of fewer groups
         tree = in_parts(tree, query.context, options.split_rows, readings.begun)
     query.execution.remarks = tuple(query.context.remarks)
+    built = smaller_built(tree, query.context.estimator)
     if tree is query.tree and not (readings.begun or query.execution.remarks):
-        tree.kept["unreduced"] = True
-    return tree
+        tree.kept["unreduced"] = None if built is tree else built
+    return built
 
 
 def alone(tree: Operator) -> Remote | None:
