@@ -1,9 +1,9 @@
 """A fragment: SQL for DuckDB over Arrow streams, and how it runs.
 
 One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
-on a cursor of its own. It joins in the order of the SQL, which is the plan's: DuckDB knows no statistics of the inputs.
-Only where a user's text stands in the SQL as it was written does DuckDB choose, in a second DuckDB, because that is a
-setting of a whole one.
+on a cursor of its own. It joins in the order of the SQL, which is the plan's, and builds the hash table of the right
+side: DuckDB knows no sizes of the inputs. Only where a user's text stands in the SQL as it was written does DuckDB
+choose, in a second DuckDB, because that is a setting of a whole one.
 
 DuckDB pulls an input when it needs it: the build sides of joins one after the other, each to its end, then the probe
 side. It waits for an input without holding Python's lock, and a fragment's first rows come

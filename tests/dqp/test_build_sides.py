@@ -1,0 +1,99 @@
+"""Of a join here the smaller side is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import dqp
+from dai.drivers import driver_for
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Join, JoinKind, Names, Operator
+from dqp.algebra.trees import identifiers, walk
+from dqp.binding.binder import bind
+from dqp.interfaces.lab import Lab
+from dqp.planning.build_sides import smaller_built
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.rules import optimise
+from tests.dqp.catalogs import catalog_of
+
+CATALOG = catalog_of(
+    pg={"large": "id int not null, k int"},
+    duck={"small": "id int not null, name varchar"},
+    rows={"pg.large": 1e6, "duck.small": 1e3},
+)
+LARGE, SMALL = "pg.large l", "duck.small s"
+
+
+def _join(sql: str) -> tuple[Operator, Join, Estimator]:
+    """The columns of a query's tree, its join as DuckDB gets it, and estimates."""
+    tree = bind(sql, CATALOG).tree
+    context = Context(CATALOG, Estimator(), Names(identifiers(tree)))
+    before = optimise(tree, context)
+    after = smaller_built(before, context.estimator)
+    assert after.columns == before.columns
+    (join,) = (each for each in walk(after) if isinstance(each, Join))
+    return after, join, context.estimator
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        (f"{LARGE} join {SMALL} on l.k = s.id", "inner"),
+        (f"{SMALL} join {LARGE} on l.k = s.id", "inner"),
+        (f"{SMALL} left join {LARGE} on l.k = s.id", "right"),
+        (f"{LARGE} left join {SMALL} on l.k = s.id", "left"),
+        (f"{LARGE} right join {SMALL} on l.k = s.id", "right"),
+        (f"{SMALL} right join {LARGE} on l.k = s.id", "left"),
+        (f"{SMALL} full join {LARGE} on l.k = s.id", "full"),
+        (f"{LARGE} full join {SMALL} on l.k = s.id", "full"),
+    ],
+)
+def test_the_smaller_side_stands_right(written: str, kind: JoinKind) -> None:
+    _, join, estimator = _join(f"select l.id, l.k, s.name from {written}")
+    assert join.kind == kind
+    assert estimator.rows(join.right) < estimator.rows(join.left)
+
+
+@pytest.mark.parametrize("on", ["l.k < s.id", "l.k = s.id or s.name = 'x'"])
+def test_a_join_without_an_equality_stays_as_it_is(on: str) -> None:
+    _, join, estimator = _join(f"select l.id, s.name from {SMALL} left join {LARGE} on {on}")
+    assert join.kind == "left"
+    assert estimator.rows(join.right) > estimator.rows(join.left)
+
+
+@pytest.fixture(scope="module")
+def right() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, right: duckdb.DuckDBPyConnection) -> Iterator[Lab]:
+    large = pa.table({"id": range(5000), "k": [each % 90 for each in range(5000)]})
+    small = pa.table({"id": range(30, 130), "name": [f"n{each}" for each in range(100)]})
+    sources = {}
+    for alias, name, rows in (("a", "large", large), ("b", "small", small)):
+        url = sources[alias] = f"duckdb:///{tmp_path_factory.mktemp(alias)}/{alias}.duckdb"
+        with closing(driver_for(url)) as driver:
+            driver.load(name, Stream.of(rows), cancellation=Cancellation(), create=True)
+        right.register("made", rows)
+        right.execute(f"CREATE SCHEMA {alias}; CREATE TABLE {alias}.{name} AS FROM made")
+    with dqp.connect({"sources": sources}) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("kind", ["join", "left join", "right join", "full join"])
+@pytest.mark.parametrize("sides", [("a.large l", "b.small s"), ("b.small s", "a.large l")])
+def test_it_is_built_and_the_rows_are_the_same(
+    kind: str, sides: tuple[str, str], lab: Lab, right: duckdb.DuckDBPyConnection
+) -> None:
+    sql = f"select l.id, s.id, l.k, s.name from {sides[0]} {kind} {sides[1]} on l.k = s.id order by 1, 2"
+    assert lab.sql(sql).arrow().to_pylist() == right.sql(sql).to_arrow_table().to_pylist()
+    _, probed, built = str(lab.sql(sql).explain(analyze=True)).split("Hash join")[1].split("Input")
+    assert ("name" in probed, "name" in built) == (False, True)
