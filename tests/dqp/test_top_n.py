@@ -28,14 +28,14 @@ def _probe(source: str, key: str, different: float, keys: tuple[tuple[str, ...],
 
 
 @pytest.mark.parametrize("source", ["maria", "pg"])
-def test_values_that_few_rows_share_are_not_made_distinct(source):
+def test_values_that_few_rows_share_are_not_made_distinct(source: str) -> None:
     probe = _probe(source, "id", 1e6)
     assert probe is not None
     sql = dialects.statement(probe.remote.tree, SOURCES[source]).sql.replace("`", '"')
     assert sql == 'SELECT t1."id" AS "bound" FROM "events" AS t1 ORDER BY t1."id" DESC LIMIT 200'  # an index does that
 
 
-def test_a_probe_that_takes_as_long_as_the_query_is_not_sent():
+def test_a_probe_that_takes_as_long_as_the_query_is_not_sent() -> None:
     assert _probe("pg", "seconds", 9.9e5) is not None
     assert _probe("maria", "seconds", 9.9e5) is None  # the query takes hardly longer than one more look at each row
     assert _probe("maria", "label", 1e5, keys=(("label", "person"),)) is None  # no index has the order of bytes
