@@ -23,11 +23,11 @@ from dqp.execution.leaves import read_as
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.alternatives import Alternative, Chance
-from dqp.planning.build_sides import smaller_built
 from dqp.planning.context import Context
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.parallel import in_parts
+from dqp.planning.rules.build_sides import smaller_built
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.planning.splitting import divided
 from dqp.runtimes import Runtime

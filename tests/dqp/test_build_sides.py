@@ -17,10 +17,10 @@ from dqp.algebra.operators import Join, JoinKind, Names, Operator
 from dqp.algebra.trees import identifiers, walk
 from dqp.binding.binder import bind
 from dqp.interfaces.lab import Lab
-from dqp.planning.build_sides import smaller_built
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.rules import optimise
+from dqp.planning.rules.build_sides import smaller_built
 from tests.dqp.catalogs import catalog_of
 
 CATALOG = catalog_of(
