@@ -25,6 +25,11 @@ CREATE TABLE parent (id int PRIMARY KEY, v int);
 CREATE TABLE heir () INHERITS (parent);
 INSERT INTO parent VALUES (1, 10), (2, 20);
 INSERT INTO heir VALUES (1, 11);
+CREATE TABLE filled (id int, v int NOT NULL);
+CREATE TABLE loose () INHERITS (filled);
+ALTER TABLE loose ALTER v DROP NOT NULL;
+INSERT INTO filled VALUES (1, 10), (2, 20);
+INSERT INTO loose VALUES (3, NULL);
 CREATE TABLE "Same" (id int PRIMARY KEY, big int);
 CREATE TABLE same (id int PRIMARY KEY, small text);
 CREATE TYPE pair AS (a int, b int);
@@ -117,6 +122,11 @@ def test_a_key_of_a_table_with_heirs_is_no_key(lab: Lab) -> None:
     assert rows(lab, sql.format(2)) == [(20,)]
     with pytest.raises(DataError, match="than one row"):
         rows(lab, sql.format(1))
+
+
+def test_a_column_of_a_table_with_heirs_may_be_null(lab: Lab) -> None:
+    assert rows(lab, "SELECT id FROM pg.filled ORDER BY v DESC") == [(2,), (1,), (3,)]
+    assert rows(lab, "SELECT v FROM pg.parent WHERE v NOT IN (SELECT v FROM pg.filled)") == []
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ Row = tuple[str | None, ...]
 _CHOSEN = """
 WITH chosen AS (
   SELECT c.oid, n.nspname, c.relname, c.relkind, c.reltuples,
-    c.relkind = 'r' AND c.relhassubclass AS parent  -- its rows are those of its heirs too, which its keys are not for
+    c.relkind = 'r' AND c.relhassubclass AS parent  -- has rows of heirs, which its keys and NOT NULL do not bind
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -35,8 +35,9 @@ SELECT oid, nspname, relname, CASE WHEN relkind IN ('v', 'm') THEN 'view' ELSE '
   CASE WHEN reltuples >= 0 AND relkind <> 'v' THEN reltuples::bigint END, obj_description(oid, 'pg_class')
 FROM chosen ORDER BY nspname, relname"""
 _COLUMNS = f"""{_CHOSEN}
-SELECT t.oid, a.attname, a.atttypid, a.atttypmod, a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attidentity,
-  col_description(t.oid, a.attnum), CASE WHEN to_jsonb(o) ->> 'collisdeterministic' = 'false' THEN o.collname END
+SELECT t.oid, a.attname, a.atttypid, a.atttypmod, a.attnotnull AND NOT t.parent, pg_get_expr(d.adbin, d.adrelid),
+  a.attidentity, col_description(t.oid, a.attnum),
+  CASE WHEN to_jsonb(o) ->> 'collisdeterministic' = 'false' THEN o.collname END
 FROM chosen t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = t.oid AND d.adnum = a.attnum AND a.attgenerated = ''
 LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
