@@ -21,6 +21,7 @@ from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.rules import optimise
 from dqp.planning.rules.build_sides import smaller_built
+from dqp.planning.semijoins.adaptive import adapt
 from tests.dqp.catalogs import catalog_of
 
 CATALOG = catalog_of(
@@ -31,15 +32,34 @@ CATALOG = catalog_of(
 LARGE, SMALL = "pg.large l", "duck.small s"
 
 
-def _join(sql: str) -> tuple[Operator, Join, Estimator]:
-    """The columns of a query's tree, its join as DuckDB gets it, and estimates."""
+class Many:
+    """A reading of more bytes than a build may have."""
+
+    def whole(self, limit: int) -> pa.Table | None:
+        return None
+
+
+def _tree(sql: str, read: bool = False) -> tuple[Operator, Estimator]:
+    """A query's tree as DuckDB gets it, and estimates. ``read``: what was expected to be small was read, and has many
+    rows."""
     tree = bind(sql, CATALOG).tree
     context = Context(CATALOG, Estimator(), Names(identifiers(tree)))
     before = optimise(tree, context)
+    if read:
+        assert adapt(before, context, lambda _: Many(), 16 << 20) is before
     after = smaller_built(before, context.estimator)
     assert after.columns == before.columns
-    (join,) = (each for each in walk(after) if isinstance(each, Join))
-    return after, join, context.estimator
+    return after, context.estimator
+
+
+def _kinds(tree: Operator) -> list[JoinKind]:
+    return [each.kind for each in walk(tree) if isinstance(each, Join)]
+
+
+def _join(sql: str) -> tuple[Join, Estimator]:
+    tree, estimator = _tree(sql)
+    (join,) = (each for each in walk(tree) if isinstance(each, Join))
+    return join, estimator
 
 
 @pytest.mark.parametrize(
@@ -56,16 +76,24 @@ def _join(sql: str) -> tuple[Operator, Join, Estimator]:
     ],
 )
 def test_the_smaller_side_stands_right(written: str, kind: JoinKind) -> None:
-    _, join, estimator = _join(f"select l.id, l.k, s.name from {written}")
+    join, estimator = _join(f"select l.id, l.k, s.name from {written}")
     assert join.kind == kind
     assert estimator.rows(join.right) < estimator.rows(join.left)
 
 
 @pytest.mark.parametrize("on", ["l.k < s.id", "l.k = s.id or s.name = 'x'"])
 def test_a_join_without_an_equality_stays_as_it_is(on: str) -> None:
-    _, join, estimator = _join(f"select l.id, s.name from {SMALL} left join {LARGE} on {on}")
+    join, estimator = _join(f"select l.id, s.name from {SMALL} left join {LARGE} on {on}")
     assert join.kind == "left"
     assert estimator.rows(join.right) > estimator.rows(join.left)
+
+
+@pytest.mark.parametrize("joins", [1, 2])
+def test_what_turned_out_large_is_not_built(joins: int) -> None:
+    written = "".join(f" left join pg.large l{each} on l{each}.id = s.id" for each in range(joins))
+    sql = f"select s.name, l0.k from {SMALL}{written}"
+    assert _kinds(_tree(sql)[0]) == ["right"] * joins
+    assert _kinds(_tree(sql, read=True)[0]) == ["left"] * joins
 
 
 @pytest.fixture(scope="module")

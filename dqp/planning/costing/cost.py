@@ -100,6 +100,13 @@ class Estimator:
         columns = {each: exact(data.column(each)) if each in known else guessed[each] for each in tree.columns}
         self._known[id(tree)] = (tree, Estimate(max(1.0, float(data.num_rows)), columns))
 
+    def larger(self, leaf: Remote | Inline, size: float) -> None:
+        """Sets that a leaf has at least so many bytes; later estimates, also of what is above it, start from them."""
+        estimate = self.of(leaf)
+        rows = max(estimate.rows, size / max(1.0, estimate.width))
+        self._known = {at: each for at, each in self._known.items() if isinstance(each[0], Remote | Inline)}
+        self._known[id(leaf)] = (leaf, replace(estimate, rows=rows))
+
     def rows(self, tree: Operator) -> float:
         return self.of(tree).rows
 

@@ -66,6 +66,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
             for each in group:
                 keys = read(each.build).whole(limit) if isinstance(each.build, Remote) else at_hand(each.build)
                 if keys is None:
+                    context.estimator.larger(each.build, limit)
                     tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
                     break
                 rows.append(keys)
