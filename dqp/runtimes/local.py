@@ -261,7 +261,8 @@ def _apart(tree: Operator) -> list[Remote]:
 
 
 def adapted(query: Query, readings: Readings) -> Operator:
-    """The tree, planned again with the rows of its small build sides; where it has none, what it is then is kept."""
+    """The tree, planned again with the rows of its small build sides, and the smaller side of each join right. What it
+    becomes without such rows is kept for the next run."""
     if query.context is None:
         return query.tree
     if "unreduced" in query.tree.kept:

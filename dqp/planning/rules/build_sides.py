@@ -1,5 +1,5 @@
-"""Which side of a join DuckDB builds its hash table of: the right one. It knows no sizes of its inputs, which are
-streams, so the smaller side stands right here, also of an outer join."""
+"""Puts the smaller side of a join right. DuckDB builds its hash table of the right side: it knows no sizes of its
+inputs, which are streams. A left join whose sides change places becomes a right join."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TURNED: Mapping[JoinKind, JoinKind] = {"inner": "inner", "left": "right", "righ
 
 
 def smaller_built(tree: Operator, estimator: Estimator) -> Operator:
-    """The tree whose joins here have the smaller side right; the same object where nothing changes. A join without an
-    equality has no hash table, and of a semi-join or an anti-join the right side stays right."""
+    """The tree with the smaller side of each join right; the same object where nothing changes. A join without an
+    equality has no hash table, and the sides of a semi-join or an anti-join cannot change places."""
 
     def turned(node: Operator) -> Operator:
         if not isinstance(node, Join) or node.kind not in _TURNED or not node.equal_columns:
