@@ -23,7 +23,7 @@ help: ## this list
 demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
 	$(BIN)/python -m examples.demo
 
-test: $(VENV)/.installed-test ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
+test: $(VENV)/.installed-test ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had; THOROUGH=1 searches for longer
 	scripts/check $(BIN)
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]
 	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25

@@ -23,9 +23,10 @@ from tests.scheduling import by_file, in_order, needs_server, starts_servers
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer, MySQLServer
 from tests.servers.postgresql import PostgresServer
+from tests.thoroughness import examples
 
 # No timed assertion: the machine may be busy.
-settings.register_profile("dai", deadline=None, print_blob=True)
+settings.register_profile("dai", deadline=None, print_blob=True, max_examples=examples(100))
 # The same examples in every run: what is new is found at a desk, not in somebody else's change.
 settings.register_profile("ci", settings.get_profile("dai"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dai")

@@ -10,6 +10,7 @@ from dai.perform.activity import ACTIVITIES, fields_of
 from dai.perform.graph import PREVIEW, WSI
 from dai.perform.parser import DIALECTS, xsd
 from dai.perform.validation import validate
+from tests.thoroughness import examples
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
 
@@ -64,7 +65,7 @@ SCHEMA = etree.XMLSchema(etree.fromstring(xsd(WSI)))
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_what_the_schema_refuses_is_refused_and_nothing_else(data):
     """One element of a document with every activity is changed: its name, an attribute, its text, its children."""
     root = etree.fromstring(WHOLE)

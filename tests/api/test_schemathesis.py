@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from dai.api.app import create_app
 from dai.api.server.serve import Background
 from tests.api.test_identity import OPERATIONS
+from tests.thoroughness import examples
 
 CHECKS = [
     not_a_server_error,
@@ -33,7 +34,7 @@ CHECKS = [
 SOAP = ("/wsctx",)
 """A fault has the status 500 (SOAP 1.1, section 6.2)."""
 EXAMPLES = settings(
-    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+    max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 
 

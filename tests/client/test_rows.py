@@ -20,6 +20,7 @@ from dai.client.results.rows import Rows, uncollected
 from dai.errors import DataError
 from dai.streams.stream import Stream
 from tests.formats.columns import COLUMNS, columns
+from tests.thoroughness import examples
 
 MANY = 5_000
 
@@ -55,7 +56,7 @@ def same(column: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("type_", COLUMNS, ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_values_are_those_of_pyarrow(type_: pa.DataType, data: st.DataObject) -> None:
     column = data.draw(columns(type_))

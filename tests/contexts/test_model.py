@@ -13,6 +13,7 @@ from dai.errors import ConflictError, DaiError, LimitError, NotFoundError, Preco
 from dai.security.identity import Caller
 from dai.service.contexts.contexts import Contexts
 from dai.service.state.store import Store
+from tests.thoroughness import examples
 
 ROOM = 60
 CALLERS = st.sampled_from([Caller("alice"), Caller("alice"), Caller("Alice")])
@@ -121,4 +122,4 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_the_store_is_what_dictionaries_are() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=30, stateful_step_count=30))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples(30), stateful_step_count=30))

@@ -40,6 +40,7 @@ from dqp.sql.dialects import NotPushed
 from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
 from tests.processes import SECONDS
+from tests.thoroughness import examples
 
 
 def answer(*batches: pa.RecordBatch, fails: Exception | None = None) -> Any:
@@ -213,7 +214,7 @@ def test_few_groups_of_many_rows_are_made_in_parts(rows: float, statements: int)
     assert len([each for each in double.asked if "MIN" in each]) == statements
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), unique=True, max_size=40),
     st.integers(-(2**31), 2**31 - 2),
@@ -241,7 +242,7 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
     assert sorted(rows, key=repr) == sorted(((each, each) for each in keys), key=repr)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=40), st.integers(2, 5))
 def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], number: int) -> None:
     """A condition on them too; groups by another column have rows in several parts."""

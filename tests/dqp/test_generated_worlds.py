@@ -14,6 +14,7 @@ from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.parameters import FORMS_OF_VALUES, Bound, values
 from tests.dqp.generated.report import determined
 from tests.dqp.generated.worlds import STATES, World, uploaded, world
+from tests.thoroughness import part
 
 FIRST, BLOCKS = 2_000_000, 6
 """The blocks that are asked."""
@@ -35,7 +36,7 @@ def first(oracles: Oracles) -> World:
     return scene
 
 
-@pytest.mark.parametrize("number", range(FIRST, FIRST + BLOCKS))
+@pytest.mark.parametrize("number", part(range(FIRST, FIRST + BLOCKS)))
 def test_the_answers_of_one_database(number: int, oracles: Oracles, generated: Connected) -> None:
     problems = failures(number, oracles, generated.urls)
     assert not problems, "\n".join(problems)

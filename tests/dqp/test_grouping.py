@@ -14,6 +14,7 @@ from dai.streams.cancellation import Cancellation
 from dqp.interfaces.lab import Lab
 from dqp.planning.semijoins import grouping
 from tests.dqp.generated import differential
+from tests.thoroughness import part
 
 SALES = """CREATE TABLE sale AS SELECT i::INTEGER id, CASE WHEN i % 11 > 0 THEN i * 7 % 40 END::INTEGER k,
 (i * 13 % 29)::BIGINT j, CASE WHEN i % 7 > 0 THEN i % 50 - 20 END::INTEGER n, (i % 90 / 4)::DECIMAL(9, 2) d,
@@ -163,7 +164,7 @@ def random_query(rng: random.Random) -> str:
     return f"SELECT {named} FROM {inner} x {tables} {thing} {where}" + (f" GROUP BY {groups}" if keys else "")
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", part(range(0, 200, 50)))
 def test_generated(first: int, lab: Lab, whole: duckdb.DuckDBPyConnection) -> None:
     there = [answers(lab, whole, random_query(random.Random(seed))) for seed in range(first, first + 50)]
     assert sum(there) > 10

@@ -50,13 +50,14 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.schema import TABLES
+from tests.thoroughness import part
 from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, smallest
 
 ALIASES = ("pg", "maria", "lite", "duck")
 ALONE: Mapping[str, Placement] = {alias: dict.fromkeys(next(iter(PLACEMENTS.values())), alias) for alias in ALIASES}
 """All of TPC-H in one source."""
 SEEDS = range(10_000, 10_120)
-RUN = range(10_400, 10_480)
+RUN = part(range(10_400, 10_480))
 
 Case = tuple[Operator, list[Operator], Context]
 """The optimised tree, what its tree was before (bound, after all rules but those that cut it), and the context."""

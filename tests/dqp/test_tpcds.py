@@ -1,6 +1,6 @@
-"""All TPC-DS queries at scale 0.1 over databases of several products: the answers of one DuckDB with all the data.
+"""All TPC-DS queries over databases of several products: the answers of one DuckDB with all the data.
 
-Set DQP_TPCDS=all for every placement.
+A thorough run has twice the data, and every placement.
 """
 
 import os
@@ -14,11 +14,12 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, Federation, compared, order
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
+from tests.thoroughness import THOROUGH
 from tests.tpcds import PLACEMENTS, PYTHON, Generated, generated, load
 from tests.tpch import Placement, gather, qualified
 
-SCALE = float(os.environ.get("DQP_TPCDS_SCALE", "0.1"))
-SPREAD = [*PLACEMENTS] if os.environ.get("DQP_TPCDS") == "all" else ["four_databases"]
+SCALE = float(os.environ.get("DQP_TPCDS_SCALE", "0.1" if THOROUGH else "0.05"))
+SPREAD = [*PLACEMENTS] if THOROUGH else ["four_databases"]
 QUERIES = [f"q{number:02}" for number in range(1, 100)]
 
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="the generator is not installed: run perf/peers/install")

@@ -20,6 +20,7 @@ from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.drivers.sqlite import syntax as sqlite
 from dai.errors import LimitError, ParameterError, StatementError
 from tests.drivers.statements import table, update
+from tests.thoroughness import examples
 
 KINDS = ("postgres", "mariadb", "sqlite", "duckdb")
 SYNTAXES = {
@@ -137,7 +138,7 @@ def literal(driver: Driver, value: Any) -> str:
     return f"'{escaped.replace(chr(92), chr(92) * 2) if driver.dialect == 'mysql' else escaped}'"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(column=st.sampled_from("is"), condition=st.sampled_from(CONDITIONS), named=st.booleans(), data=st.data())
 def test_a_list_means_what_its_literals_would(
     driver: Driver, column: str, condition: str, named: bool, data: st.DataObject

@@ -13,6 +13,7 @@ from dai.errors import DaiError, DataError, EncodingError, TruncatedError
 from dai.formats import FORMATS, Format, form_of, format_named, recognised, suffixes
 from dai.streams.stream import Block, Stream
 from tests.formats.tables import EVERY_TYPE, every_type, mixed, same, tables
+from tests.thoroughness import examples
 
 WITHOUT_TYPES = {"csv", "json", "json-array"}
 """Formats whose documents do not say what their columns are; ``decode`` takes the schema."""
@@ -84,7 +85,7 @@ def test_all_types_side_by_side_come_back(format: Format) -> None:
     comes_back(format, table.drop_columns(["control"]) if format.name in WITHOUT_CONTROLS else table)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(table=tables())
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_any_table_comes_back(name: str, table: pa.Table) -> None:

@@ -18,6 +18,7 @@ from dai.formats.values import instants
 from dai.formats.values.text import canonical_type, from_text, to_text
 from dai.streams.stream import PRECISION
 from tests.formats.columns import COLUMNS, columns, same
+from tests.thoroughness import examples
 
 
 def text_of(values: list[Any], type_: pa.DataType, precision: int | None = None) -> list[str | None]:
@@ -27,7 +28,7 @@ def text_of(values: list[Any], type_: pa.DataType, precision: int | None = None)
 
 @pytest.mark.parametrize("type_", COLUMNS, ids=str)
 def test_round_trip(type_: pa.DataType) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(columns(type_))
     def check(array: pa.Array) -> None:
         text = to_text(array, pa.field("x", type_))

@@ -20,6 +20,7 @@ from dai.formats.webrowset.decode import decoded_by_parser
 from dai.formats.webrowset.encode import DATA, TAIL
 from dai.streams.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Block, Stream
 from tests.formats.columns import COLUMNS, TEXTS, columns, plain_values, same
+from tests.thoroughness import examples
 
 FORMAT = WebRowSet()
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))
@@ -49,7 +50,7 @@ def no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("type_", COLUMNS, ids=str)
 def test_round_trip_of_every_type(type_: pa.DataType, no_parser: None) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(columns(type_), st.sampled_from([None, 1, 2, 1000]))
     def check(array: pa.Array, blocksize: int | None) -> None:
         data = document(pa.table({"x": array, "y": array}), blocksize)
@@ -61,7 +62,7 @@ def test_round_trip_of_every_type(type_: pa.DataType, no_parser: None) -> None:
     check()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_both_ways_of_reading_agree(data: st.DataObject) -> None:
     """On what we write, and on what somebody made of it."""
@@ -119,7 +120,7 @@ def outcome(decode: Any, chunks: list[bytes]) -> Any:
     return table.schema, [repr(plain_values(column.combine_chunks())) for column in table.columns]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.none() | TEXTS, st.none() | st.integers(0, 9)), max_size=30), st.integers(1, 11))
 def test_blocks_are_exact_and_concatenate_to_the_document(rows: list[tuple[Any, Any]], cut: int) -> None:
     table = pa.table(

@@ -37,6 +37,7 @@ from dai.service.registry.sparql.worker import Triples
 from dai.service.registry.uddi.finding import _like
 from dqp.catalog.discovery.conditions import query_of
 from tests.registry.conftest import LABEL, Known, publish, service
+from tests.thoroughness import examples
 
 pytestmark = pytest.mark.server
 TYPE = "http://example.org/terms#note"
@@ -48,7 +49,7 @@ def asks(client: httpx.Client, query: str = "ask {}") -> httpx.Response:
     return client.get("/sparql", params={"query": query})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(["a:", "urn:x:", "http://", "http://h/"]), st.lists(st.sampled_from(_PIECES), max_size=6))
 def test_every_iri_is_one_in_rdf(beginning: str, pieces: list[str]) -> None:
     text = beginning + "".join(pieces)
@@ -290,7 +291,7 @@ def test_slow_queries_of_one_caller_keep_nobody_waiting(known: Known) -> None:
         assert {each.result().status_code for each in bombs} <= {413, 422}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text("ab", max_size=8), st.text("ab%", min_size=1, max_size=6), st.booleans())
 def test_names_are_compared_as_expressions_would(name: str, pattern: str, exact: bool) -> None:
     expression = ".*".join(map(re.escape, pattern.split("%"))) + ("" if exact else ".*")

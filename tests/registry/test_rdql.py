@@ -12,6 +12,7 @@ from pyoxigraph import Literal, NamedNode, Quad, Store
 from dai.errors import ParameterError
 from dai.service.registry.sparql.rdql import sparql
 from tests.registry.conftest import LABEL, Known, publish, service
+from tests.thoroughness import examples
 
 NODES = [NamedNode(f"urn:n:{each}") for each in "ab"]
 PROPERTIES = [NamedNode("http://p/x"), NamedNode("http://p/y")]
@@ -164,7 +165,7 @@ expressions = st.recursive(
 
 
 @given(patterns, st.lists(expressions, max_size=2), st.booleans(), st.sampled_from([str.upper, str.lower]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_translation_finds_what_rdql_means(store, patterns, filters, commas, case) -> None:
     comma = ", " if commas else " "
     named = [each for each in VARIABLES if any(each in pattern for pattern in patterns)]

@@ -21,6 +21,7 @@ from dai.service.registry.database import DELETED, MODIFIED, PUBLISHED, RENEWED
 from dai.service.registry.entries import EVERYBODY, METADATA, Entry, Metadata
 from dai.service.registry.operations import Publication
 from dai.service.registry.registry import Registry
+from tests.thoroughness import examples
 
 ALICE, BOB, ROOT = Caller("alice"), Caller("bob"), Caller("root", administrator=True)
 CALLERS = st.sampled_from([ALICE, ALICE, BOB, ROOT])
@@ -232,7 +233,9 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_the_registry_is_what_a_dictionary_is() -> None:
-    run_state_machine_as_test(Machine, settings=settings(max_examples=25, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=examples(25), stateful_step_count=25, deadline=None)
+    )
 
 
 @pytest.fixture

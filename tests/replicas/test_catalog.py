@@ -21,6 +21,7 @@ from dai.replicas.catalog.operations import Attribute, Changes, Value
 from dai.replicas.codes import LOGICAL, TARGET, Code, Refused
 from dai.replicas.names import beginning, like
 from tests.replicas.conftest import RpcClient
+from tests.thoroughness import examples
 
 pytestmark = pytest.mark.server
 NAMES = st.sampled_from(["a", "b", "ab", "A", "a_b", "a%b", "ä", "日本", "a'b", 'a"b\\', "x y", "a\nb", "0"])
@@ -250,7 +251,7 @@ def machine_for(make: Callable[[], Face]) -> type[RuleBasedStateMachine]:
 
 
 def explore(make: Callable[[], Face]) -> None:
-    run_state_machine_as_test(machine_for(make), settings=settings(max_examples=20, stateful_step_count=20))
+    run_state_machine_as_test(machine_for(make), settings=settings(max_examples=examples(20), stateful_step_count=20))
 
 
 def _backslashes(catalog: Catalog) -> None:

@@ -13,6 +13,7 @@ from dai.replicas import index as index_module
 from dai.replicas.codes import Code, Refused
 from dai.replicas.filters import Filter, arrow
 from dai.replicas.index import ReplicaIndex
+from tests.thoroughness import examples
 
 NAMES = [f"name-{at}" for at in range(12)]
 SOME = st.lists(st.sampled_from(NAMES), unique=True)
@@ -107,7 +108,7 @@ class Machine(RuleBasedStateMachine):
 
 def test_the_index_knows_what_it_was_told(index: ReplicaIndex) -> None:
     machine = type("Bound", (Machine,), {"index": index})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=25))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(30), stateful_step_count=25))
 
 
 def test_what_is_not_told_again_expires(index: ReplicaIndex, now: list[float]) -> None:

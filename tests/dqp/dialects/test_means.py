@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dqp.algebra.operators import Aggregate, Inline, column
 from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, expression
+from tests.thoroughness import examples
 
 ROWS = 12
 EXACT = Context(prec=60)
@@ -31,7 +32,7 @@ Rows = list[tuple[int, int | None]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_mean_is_rounded_once(edges: Edge, kind: str, data: st.DataObject) -> None:
     type, digits, scale = KINDS[kind]

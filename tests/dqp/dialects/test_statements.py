@@ -38,6 +38,7 @@ from dqp.catalog.sources.local import DriverSource
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, differences, expression, kinds
+from tests.thoroughness import examples
 
 KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full", "semi", "anti")
 SETS: tuple[tuple[SetKind, bool], ...] = (("union", True), ("union", False), ("intersect", False), ("except", False))
@@ -250,7 +251,7 @@ def test_exact_numbers_are_compared_with_floating_ones_as_floating_ones(edges: E
 # Constants
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=12) | st.text(alphabet="'\"`\\%_?;-\n\r\tx\u2028é", max_size=12))
 def test_a_text_is_nothing_but_the_text(edges: Edge, text: str) -> None:
     literal = exp.Literal.string(text)

@@ -4,9 +4,9 @@ The first seed follows from the commit, or is what the environment's ``SEED`` sa
 """
 
 import os
-import subprocess
 from functools import cache
-from pathlib import Path
+
+from tests.thoroughness import commit
 
 APART = 1_000
 """Seeds between the first ones of two commits: more than any test asks of a kind."""
@@ -18,7 +18,4 @@ COMMITS = 10_000
 def first() -> int:
     if "SEED" in os.environ:
         return int(os.environ["SEED"])
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return int(commit[:12] or "0", 16) % COMMITS * APART
+    return commit() % COMMITS * APART

@@ -15,6 +15,7 @@ from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.repeats import repeated
 from tests.dqp.rules.world import Case, bound, cases, catalog, registered, shown, written
+from tests.thoroughness import part
 
 CASES = list(cases())
 BATCH = 25
@@ -93,7 +94,7 @@ def test_all_rules(sql: str, over: Catalog, few: Catalog, oracle: Oracle) -> Non
     answers(sql, few, oracle)
 
 
-@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize("batch", part(range(4)))
 def test_generated(batch: int, over: Catalog, oracle: Oracle, backwards: Oracle) -> None:
     """Of the generated queries, those with one answer, whatever the order of the rows: nearly all."""
     compared = 0
@@ -109,7 +110,7 @@ def test_generated(batch: int, over: Catalog, oracle: Oracle, backwards: Oracle)
     assert compared >= 20
 
 
-@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize("batch", part(range(4)))
 def test_the_same_rows_several_times(batch: int, over: Catalog, oracle: Oracle) -> None:
     compared, changed = 0, 0
     for seed in range(batch * BATCH, batch * BATCH + BATCH):
