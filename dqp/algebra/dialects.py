@@ -27,7 +27,8 @@ class Costs:
     processes; ``probe``: a row that a join with small tables processes, in a statement that returns few rows (0: as
     ``work``). ``value``: an operation or a function for a row of an aggregate; ``distinct``: a row of an aggregate with
     DISTINCT; ``sort``: a row that is sorted; ``spill``: a row that is grouped where the groups exceed the memory;
-    ``group``: a group; ``ordered``: one whose rows come in the order of an index; ``memory``: bytes of groups that fit
+    ``group``: a group; ``sorted``: a row and key where groups are made by sorting (0: by a hash table, a row takes
+    ``work``); ``ordered``: one whose rows come in the order of an index; ``memory``: bytes of groups that fit
     in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery; ``index``: a row
     found by an index (0: tables are read); ``near``: one of many that are found one after the other in a table that
     stands in that order (0: as ``index``); ``seek``: what the database expects for such a row, which decides between
@@ -48,6 +49,7 @@ class Costs:
     sort: float = 3e-7
     spill: float = 1.5e-7
     group: float = 2e-7
+    sorted: float = 0.0
     ordered: float = 4e-8
     memory: float = 16e6
     pair: float = 3e-8

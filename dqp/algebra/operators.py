@@ -36,8 +36,8 @@ SELECTIVITY = "selectivity"
 
 class Nested(exp.Expression):
     """A subquery in an expression. ``kind``: ``scalar`` (its one column, NULL without a row), ``exists``, ``in``
-    (``this`` is the operand, the plan has one column), ``any`` and ``all`` (``this`` the operand, ``operator`` such
-    as ``<``), ``array``. Negations are ``exp.Not`` around it."""
+    (``this`` is the operand, a tuple where the plan has several columns), ``any`` and ``all`` (``this`` the operand,
+    ``operator`` such as ``<``), ``array``. Negations are ``exp.Not`` around it."""
 
     arg_types = {"kind": True, "plan": True, "this": False, "operator": False}  # noqa: RUF012
 
@@ -289,8 +289,8 @@ class SetOperation(_Binary):
 
 @dataclass(frozen=True)
 class Verbatim(Operator):
-    """A query that DuckDB runs as it is written, because no other operator covers it (recursive CTEs, lateral joins,
-    DISTINCT ON, PIVOT …). ``query`` reads the tables ``names[i]``; table i has the columns ``exposed[i]``, (name in the
+    """A query that DuckDB runs as it is written, because no other operator covers it (recursive CTEs, ASOF JOIN, PIVOT,
+    unnest …). ``query`` reads the tables ``names[i]``; table i has the columns ``exposed[i]``, (name in the
     query, identifier of ``parts[i]``). ``outputs`` are (identifier, name of the query's output column)."""
 
     query: exp.Expression

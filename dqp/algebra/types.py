@@ -209,3 +209,15 @@ def _value(text: str, family: str) -> Any:
     if family.startswith("TIMESTAMP"):
         return datetime.fromisoformat(text)
     return text if family == TEXT else None
+
+
+EXACT = frozenset("TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT".split())
+
+
+def same_values(one: str | None, other: str | None) -> bool:
+    """Whether equal values of the two types compare alike with every number; for the same type, with every literal."""
+    if one is None or other is None:
+        return False
+    if one == other:
+        return True
+    return all(each in EXACT or each.startswith("DECIMAL") for each in (one, other))

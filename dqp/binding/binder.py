@@ -38,7 +38,7 @@ from dqp.binding.parameters import Parameters, Statement, read, tokens
 from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded, only
 from dqp.binding.select import Select, is_constant, limits, ordered, position_of
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
-from dqp.binding.verbatim import verbatim
+from dqp.binding.verbatim import reads_itself, verbatim
 from dqp.catalog.catalog import Catalog
 
 DEEPEST = 60
@@ -325,13 +325,14 @@ class StatementBinder(Binder):
         clause = node.args.get("with_")
         if clause is None:
             return ctes
-        if clause.args.get("recursive"):
-            raise Unmodelled("WITH RECURSIVE")
         known = dict(ctes)
         for each in clause.expressions:
-            if not isinstance(each.this, exp.Query | exp.Values) or each.args.get("key_expressions"):
+            recursive = bool(clause.args.get("recursive")) and reads_itself(each)
+            if not isinstance(each.this, exp.Query | exp.Values) or (
+                each.args.get("key_expressions") and not recursive
+            ):
                 raise Unmodelled("WITH")
-            cte = Cte(each, dict(known))
+            cte = Cte(each, dict(known), recursive)
             if cte.volatile():
                 # A query that is read twice runs twice, with two different results.
                 raise Unmodelled("volatile function in WITH")

@@ -202,7 +202,9 @@ class Expressions:
 
     def _nested(self, kind: str, query: Any, **arguments: Any) -> exp.Expression:
         output = self.subquery(query, self.scope)
-        if kind != "exists" and len(output.columns) != 1:
+        operand = arguments.get("this")
+        width = len(operand.expressions) if isinstance(operand, exp.Tuple) else 1
+        if kind != "exists" and len(output.columns) != width:
             raise Unmodelled("subquery of several columns")
         return Nested(kind=kind, plan=output.tree, **arguments)
 
@@ -217,8 +219,6 @@ class Expressions:
     def _in(self, node: exp.Expression) -> exp.Expression:
         query = node.args.get("query")
         if query is not None:
-            if isinstance(node.this, exp.Tuple):
-                raise Unmodelled("IN of several columns")
             return self._nested("in", query, this=_operand(self.bind(node.this)))
         listed = node.expressions
         if node.args.get("unnest") or node.args.get("field") is not None:
@@ -240,6 +240,8 @@ class Expressions:
                 query = query.this
             this = _operand(self.bind(node.this))
             if isinstance(query, exp.Query):
+                if isinstance(this, exp.Tuple):
+                    raise Unmodelled("ANY of several columns")
                 return self._nested(kind, query, this=this, operator=_COMPARISONS[type(node)])
             if isinstance(query, exp.Array) and _plain(query.expressions) and (kind, type(node)) in _SETS:
                 membership = exp.In(this=this, expressions=[self.bind(each) for each in query.expressions])

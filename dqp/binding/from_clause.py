@@ -13,10 +13,12 @@ from sqlglot import exp
 from dai.errors import NotFoundError, StatementError
 from dqp.algebra.constants import value
 from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
+from dqp.algebra.trees import free
 from dqp.binding.expressions import Expressions
+from dqp.binding.lateral import lateral_join
 from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded, only
 from dqp.binding.statement import Binder, Ctes
-from dqp.binding.verbatim import described, table_of, verbatim
+from dqp.binding.verbatim import described, recursive_rows, table_of, verbatim
 
 Member = tuple[Operator, Scope]
 _TABLE = frozenset(("this", "db", "catalog", "alias", "joins"))
@@ -96,20 +98,40 @@ class _From:
         """Joins the members one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of the
         members to the left of the first one."""
         done: list[Member] = []
-        current = self.member(first, left)
+        current, lateral_before = self.member(first, left), False
         for join in joins:
             only(join, _JOIN)
             before = [*left, *(scope for _, scope in done), current[1]]
             right = self.chain(join.this, join.this.args.get("joins") or (), before)
+            lateral = self.is_lateral(join.this, right, before)
             if any(join.args.get(name) for name in _JOIN - {"this"}):
-                current = self.joined(current, right, join, before[:-1])
+                if lateral_before and (join.args.get("side") or "").upper() in ("RIGHT", "FULL"):
+                    raise Unmodelled("outer join after a lateral one")
+                current = self.joined(current, right, join, before[:-1], lateral)
+            elif lateral:
+                tree, scope = self.crossed([*done, current])
+                both = _both(scope, right[1])
+                done, current, lateral_before = (
+                    [],
+                    (lateral_join(tree, right[0], "inner", None, self.names), both),
+                    True,
+                )
             else:
                 done.append(current)
-                current = right
-        tree, scope = done[0] if done else current
-        for other, theirs in [*done[1:], current] if done else ():
+                current, lateral_before = right, False
+        return self.crossed([*done, current])
+
+    def crossed(self, members: list[Member]) -> Member:
+        (tree, scope), *others = members
+        for other, theirs in others:
             tree, scope = Join(tree, other), _both(scope, theirs)
         return tree, scope
+
+    def is_lateral(self, node: exp.Expression, member: Member, before: list[Scope]) -> bool:
+        """Whether a member of FROM uses columns of the members ``before`` it."""
+        if not isinstance(node, exp.Subquery | exp.Lateral):
+            return False
+        return any(each.identifiers() & free(member[0]) for each in before)
 
     def member(self, node: exp.Expression, left: list[Scope]) -> Member:
         if isinstance(node, exp.Table):
@@ -125,7 +147,10 @@ class _From:
                 only(node, _DERIVED)
                 return self.chain(inner, _joins(inner), left)
             only(node, _DERIVED | {"with_"})
-            output, path = self.binder.query(inner, self.siblings(left), self.ctes), ()
+            output, path = self.derived(inner, left), ()
+        elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
+            only(node, _DERIVED)
+            output, path = self.derived(_unwrapped(node.this.this), left), ()
         elif isinstance(node, exp.Values):
             only(node, frozenset(("expressions", "alias", "joins")))
             output, path = values(self.binder, node, self.ctes), ()
@@ -138,18 +163,24 @@ class _From:
         relation = Relation(name, renamed(output.columns, alias), () if node.alias else path, _has_fields(output.tree))
         return output.tree, Scope([relation])
 
+    def derived(self, query: exp.Expression, left: list[Scope]) -> Output:
+        """A derived table; it may use the columns of the members to its left."""
+        return self.binder.query(query, self.siblings(left), self.ctes)
+
     def siblings(self, left: list[Scope]) -> Scope | None:
         """The scope around a derived table."""
         if not left:
             return self.outer
-        relations = [relation for scope in left for relation in scope.relations]
-        return Scope(relations, parent=self.outer, sibling=True)
+        merged = {name: each for scope in left for name, each in scope.merged.items()}
+        return Scope([each for scope in left for each in scope.relations], merged, parent=self.outer)
 
     def table(self, node: exp.Table) -> tuple[Output, tuple[str, ...]]:
         """What a name in FROM stands for, and its full name in lower case."""
         self.binder.reads()
         name = folded(node.name)
         cte = self.ctes.get(name) if not node.db else None
+        if cte is not None and cte.recursive:
+            return recursive_rows(self.binder, cte), ()
         if cte is not None:
             output = self.binder.query(cte.node.this, None, cte.ctes)
             return Output(output.tree, tuple(renamed(output.columns, cte.node.args.get("alias")))), ()
@@ -175,7 +206,9 @@ class _From:
 
     # --- joins ---
 
-    def joined(self, left: Member, right: Member, join: exp.Expression, around: list[Scope]) -> Member:
+    def joined(
+        self, left: Member, right: Member, join: exp.Expression, around: list[Scope], lateral: bool = False
+    ) -> Member:
         method, side, kind = ((join.args.get(each) or "").upper() for each in ("method", "side", "kind"))
         if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
             raise Unmodelled(f"{method} {kind} join")
@@ -193,12 +226,15 @@ class _From:
         elif join.args.get("on") is not None:
             condition = self.condition(join.args["on"], both, around)
         result = left[1] if how in ("semi", "anti") else both
-        if how == "inner" and isinstance(condition, exp.Boolean) and condition.this:
+        if (how == "inner" or lateral) and isinstance(condition, exp.Boolean) and condition.this:
             condition = None
+        if lateral:
+            return lateral_join(left[0], right[0], how, condition, self.names), result
         return Join(left[0], right[0], how, condition), result
 
     def condition(self, node: exp.Expression, scope: Scope, around: list[Scope]) -> exp.Expression:
-        inner = Scope(scope.relations, scope.merged, parent=self.siblings(around))
+        relations = [relation for each in around for relation in each.relations]
+        inner = Scope(scope.relations, scope.merged, parent=Scope(relations, parent=self.outer, sibling=True))
         expressions = Expressions(
             inner, self.names, lambda query, near: self.binder.query(query, near, self.ctes), self.binder.moment
         )

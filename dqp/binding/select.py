@@ -18,6 +18,9 @@ _SELECT = frozenset(
     "with_ expressions from_ joins where group having qualify windows distinct order limit offset".split()
 )
 
+Key = tuple[exp.Expression | int, exp.Expression]
+"""A key of ORDER BY or DISTINCT ON: an expression or the number of an output, and the key as it is written."""
+
 
 def limits(node: exp.Expression) -> tuple[int | None, int]:
     """LIMIT and OFFSET. Raises Unmodelled where they are not whole numbers."""
@@ -65,10 +68,10 @@ class Select:
     def __init__(self, binder: Binder, node: exp.Select, outer: Scope | None, ctes: Ctes) -> None:
         only(node, _SELECT)
         distinct = node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            raise Unmodelled("DISTINCT ON")
+        self.on = distinct.args.get("on") if distinct is not None else None
+        """The keys of DISTINCT ON as they are written."""
         self.binder, self.node, self.ctes, self.names = binder, node, ctes, binder.names
-        self.distinct = distinct is not None
+        self.distinct = distinct is not None and self.on is None
         self.tree, self.scope = from_clause(binder, node, outer, ctes)
         self.scope.parent = outer
         windows = {folded(each.name): each for each in node.args.get("windows") or ()}
@@ -93,16 +96,21 @@ class Select:
         if having is not None and group is not None and self.node.args["group"].args.get("all"):
             group = self._with_columns_of(having, group)
         qualify = self._condition("qualify")
-        keys = self._order(values)
+        order = self.node.args.get("order")
+        keys = self._keys(order.expressions if order is not None else [], values)
+        on = self._keys(self.on.expressions if self.on is not None else [], values)
         if group is not None or having is not None or self.bind.aggregates:
             over = self._aggregated(group or [], sets)
             values = [over(each) for each in values]
-            keys = [(over(key) if isinstance(key, exp.Expression) else key, like) for key, like in keys]
+            keys, on = (
+                [(over(key) if isinstance(key, exp.Expression) else key, like) for key, like in each]
+                for each in (keys, on)
+            )
             self.bind.windows = {over(window): name for window, name in self.bind.windows.items()}
             if having is not None:
                 self.tree = Filter(self.tree, over(having))
             qualify = over(qualify) if qualify is not None else None
-        return self._projected(values, keys, qualify)
+        return self._projected(values, keys, qualify, on)
 
     def _condition(self, name: str) -> exp.Expression | None:
         node = self.node.args.get(name)
@@ -266,16 +274,13 @@ class Select:
 
     # --- order and projection ---
 
-    def _order(self, values: list[exp.Expression]) -> list[tuple[exp.Expression | int, exp.Expression]]:
-        """For each key: the number of an output or an expression, and the key as it is written."""
-        order = self.node.args.get("order")
-        keys: list[tuple[exp.Expression | int, exp.Expression]] = []
-        if order is None:
-            return keys
+    def _keys(self, written: list[exp.Expression], values: list[exp.Expression]) -> list[Key]:
+        """The keys of ORDER BY or DISTINCT ON. The alias of an output goes before a column."""
+        keys: list[Key] = []
         aliases = self.scope.aliases
         outputs = {each: number for number, (_, each) in enumerate(self.outputs) if isinstance(each, int)}
-        for each in order.expressions:
-            this = each.this
+        for each in written:
+            this = each.this if isinstance(each, exp.Ordered) else each
             if each.args.get("with_fill"):
                 raise Unmodelled("WITH FILL")
             if isinstance(this, exp.Var) and this.name.upper() == "ALL":
@@ -295,11 +300,12 @@ class Select:
     def _projected(
         self,
         values: list[exp.Expression],
-        keys: list[tuple[exp.Expression | int, exp.Expression]],
+        keys: list[Key],
         qualify: exp.Expression | None,
+        on: list[Key],
     ) -> Output:
         limit, offset = limits(self.node)
-        hidden = any(isinstance(key, exp.Expression) for key, _ in keys)
+        hidden = self.on is not None or any(isinstance(key, exp.Expression) for key, _ in keys)
         if hidden and self.distinct:
             raise Unmodelled("DISTINCT ordered by something else")
         windows = {name: window for window, name in self.bind.windows.items()}
@@ -309,6 +315,8 @@ class Select:
             windows = {}
         if qualify is not None:
             self.tree = Filter(self.tree, qualify)
+        if self.on is not None:
+            self._first_of_each(on, keys, values)
         if windows:
             values = [substituted(each, windows) for each in values]
         items: list[Item] = []
@@ -332,6 +340,23 @@ class Select:
                 self.tree = Sort(self.tree, tuple(sorting), limit, offset)
         columns = tuple((name, identifier) for (name, _), (identifier, _) in zip(self.outputs, items, strict=True))
         return Output(self.tree, columns)
+
+    def _first_of_each(self, on: list[Key], keys: list[Key], values: list[exp.Expression]) -> None:
+        """Leaves of the rows that are equal in ``on`` the first in the order of ``keys``."""
+        groups, order = (
+            [(values[key].copy() if isinstance(key, int) else key, like) for key, like in each] for each in (on, keys)
+        )
+        number = self.names.new("row_number")
+        sorting = [ordered(like, key) for key, like in order if key not in {each for each, _ in groups}]
+        window = exp.Window(
+            this=exp.RowNumber(),
+            partition_by=[key for key, _ in groups],
+            order=exp.Order(expressions=sorting) if sorting else None,
+            over="OVER",
+        )
+        passed = tuple((each, column(each)) for each in self.tree.columns)
+        numbered = Project(self.tree, (*passed, (number, window)))
+        self.tree = Filter(numbered, exp.EQ(this=column(number), expression=exp.Literal.number(1)))
 
 
 def _varies(node: exp.Expression) -> bool:

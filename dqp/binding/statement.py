@@ -20,10 +20,11 @@ Shape = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Cte:
-    """A common table expression, and the ones that it may use."""
+    """A common table expression, and the ones that it may use. ``recursive``: it also reads itself."""
 
     node: exp.Expression
     ctes: Ctes = field(repr=False)
+    recursive: bool = False
 
     def volatile(self) -> bool:
         return any(is_volatile(each) for each in self.node.walk())

@@ -119,18 +119,6 @@ class Context:
         return None
 
 
-EXACT = frozenset("TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT".split())
-
-
-def same_values(one: str | None, other: str | None) -> bool:
-    """Whether equal values of the two types compare alike with every number; for the same type, with every literal."""
-    if one is None or other is None:
-        return False
-    if one == other:
-        return True
-    return all(each in EXACT or each.startswith("DECIMAL") for each in (one, other))
-
-
 def nested_plans(tree: Operator) -> list[Nested]:
     """The subqueries in the expressions of the tree's operators, without the subqueries inside these."""
     return [nested for node in walk(tree) for nested in node.subqueries]

@@ -28,6 +28,7 @@ from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.parallel import in_parts
 from dqp.planning.rules.build_sides import smaller_built
+from dqp.planning.rules.first_rows import first_rows
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.planning.splitting import divided
 from dqp.runtimes import Runtime
@@ -272,7 +273,7 @@ def adapted(query: Query, readings: Readings) -> Operator:
     if tree is not query.tree and options.splits > 1:  # of fewer groups
         tree = in_parts(tree, query.context, options.split_rows, readings.begun)
     query.execution.remarks = tuple(query.context.remarks)
-    built = smaller_built(tree, query.context.estimator)
+    built = first_rows(smaller_built(tree, query.context.estimator), query.context)
     if tree is query.tree and not (readings.begun or query.execution.remarks):
         tree.kept["unreduced"] = None if built is tree else built
     return built

@@ -270,6 +270,17 @@ def test_a_step_that_saves_little_is_taken_for_what_it_saves_later() -> None:
     assert ">= 3" in large.asked[0]
 
 
+@pytest.mark.parametrize(("by", "reaches"), [("l_k", True), ("l_v", False)])
+def test_keys_reach_below_a_window_that_they_partition(by: str, reaches: bool) -> None:
+    """They drop whole partitions there; other partitions would lack rows."""
+    probe = leaf("l", 2_000_000, 1_000)
+    window = exp.Window(this=exp.RowNumber(), partition_by=[column(by)], over="OVER")
+    numbered = Project(probe, (("l_k", column("l_k")), ("l_v", column("l_v")), ("n", window)))
+    join = joined(numbered, leaf("s", 4, 1_000))
+    steps = program(join, context(catalog_of(Double("s", keys(1)), Double("l", probing))), 1 << 24)
+    assert [each.probe for each in steps] == [probe] * reaches
+
+
 def test_a_column_that_nobody_knows_has_the_values_of_the_key() -> None:
     """So a whole table is no filter, and what a filter leaves of it is one."""
     catalog = catalog_of(Double("s", keys(1)), Double("l", probing))

@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dqp.algebra.functions import AGGREGATES, MOMENTS, REVEALING, VOLATILE, is_aggregate
-from dqp.algebra.operators import Inline, Nested, Operator, Scan, Verbatim
+from dqp.algebra.operators import Aggregate, Filter, Inline, Nested, Operator, Scan, Sort, Verbatim
 from dqp.algebra.table import Column, Table
 from dqp.algebra.trees import walk
 from dqp.binding.binder import bind
@@ -156,15 +156,59 @@ def test_correlated_queries_need_no_block_and_stand_in_the_tree(catalog: Catalog
 
 
 def test_a_block_scans_the_columns_that_it_names(catalog: Catalog) -> None:
-    sql = "select distinct on (customer) customer, id from pg.orders order by customer, id"
+    sql = "select customer, unnest([id]) from pg.orders"
     (part,) = bind(sql, catalog).tree.inputs
     assert isinstance(part, Scan)
     assert [name for _, name in part.items] == ["id", "customer"]
 
 
+def test_a_star_in_a_block_means_the_columns_of_its_tables_alone(catalog: Catalog) -> None:
+    sql = (
+        "select *, unnest([1]) from pg.customers c, "
+        "lateral (select count(o.id) n from pg.orders o where o.amount > c.id) l"
+    )
+    parts = {part.table.name: part for part in operators(bind(sql, catalog).tree) if isinstance(part, Scan)}
+    assert [name for _, name in parts["customers"].items] == ["id", "name"]
+    assert [name for _, name in parts["orders"].items] == ["id", "amount"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "filtered"),
+    [
+        ("select unnest([o.id]) from pg.orders o where o.amount > 6 and o.note = 'a'", 1),
+        ("select unnest([x]) from (select customer x, id y from pg.orders) where y > 1 and x = 2", 1),
+        ("with a as (select id, note from pg.orders) select unnest([id]) from a where note = 'a'", 1),
+        ("select a.id from pg.orders a asof left join pg.orders b on a.id > b.id where a.id > 1 and b.id > 1", 1),
+        ("select unnest([1]) from pg.orders o left join pg.customers c using (id) where c.name = 'a'", 0),
+        ("select unnest([1]) from pg.orders o right join pg.customers c on c.id = o.id where o.note = 'a'", 0),
+        ("select a.id from pg.customers a positional join pg.customers b where a.id > 1", 0),
+        ("select id from pg.orders where id > 1 using sample 3 rows", 0),
+        ("select unnest([1]) from pg.orders join pg.customers using (id) where id > 1", 0),
+        ("select unnest([1]) from pg.orders where random() > 0.5", 0),
+    ],
+)
+def test_a_block_reads_the_rows_that_its_conditions_leave(catalog: Catalog, sql: str, filtered: int) -> None:
+    (block,) = [each for each in operators(bind(sql, catalog).tree) if isinstance(each, Verbatim)]
+    assert [isinstance(part, Filter) for part in block.parts].count(True) == filtered
+
+
+def test_queries_in_a_block_have_plans_of_their_own(catalog: Catalog) -> None:
+    sql = (
+        "with recursive r(n) as (select 1 union all select n + 1 from r where n < 3), "
+        "t as (select customer, sum(amount) s from pg.orders group by customer) "
+        "select unnest([t.s]) from t join (select id from maria.customers where city = 'Rome' order by id limit 2) c "
+        "on c.id = t.customer where t.s > 5 and t.customer in (select n from r)"
+    )
+    tree = bind(sql, catalog).tree
+    kinds = [type(each) for each in operators(tree)]
+    assert kinds.count(Aggregate) == 1
+    assert kinds.count(Sort) == 1
+    assert {part.table.name for part in operators(tree) if isinstance(part, Scan)} == {"orders", "customers"}
+
+
 def test_a_block_stays_as_small_as_it_can(catalog: Catalog) -> None:
     tree = bind(
-        "select o.id from pg.orders o join (select distinct on (city) * from maria.customers order by city, id) c "
+        "select o.id from pg.orders o join (select *, unnest([1]) from maria.customers order by city, id) c "
         "on c.id = o.customer where o.id > 1",
         catalog,
     ).tree

@@ -168,12 +168,15 @@ class Work:
         below, groups, price = self._of(node.input), self._of(node), self._price
         keys = {each.name for _, each in node.keys if isinstance(each, exp.Column)}
         row = price.work * len(node.sets or node.keys[:1])  # one group of all rows is not looked for
+        if price.sorted and not (price.index and indexed(node.input, keys)):
+            row = price.sorted * len(node.keys)
         row += sum(self._value(each, below) for each in node.expressions)
         return below.rows * row + self._grouping(node.input, keys, groups)
 
     def _distinct(self, node: Distinct) -> float:
         grouping = self._grouping(node.input, frozenset(node.columns), self._of(node))
-        return self._rows(node.input) * self._price.work + grouping
+        row = self._price.sorted * len(node.columns) or self._price.work
+        return self._rows(node.input) * row + grouping
 
     def _value(self, expression: exp.Expression, below: Estimate) -> float:
         """Seconds of a key or an aggregate for a row below; what FILTER drops costs the look at it."""

@@ -35,7 +35,8 @@ from dqp.algebra.operators import (
     Sort,
     column,
 )
-from dqp.planning.context import EXACT, Context
+from dqp.algebra.types import EXACT
+from dqp.planning.context import Context
 from dqp.planning.predicates import count_of, partition_keys
 from dqp.planning.rules.aggregates import mean, numeric
 from dqp.planning.splitting import scanned

@@ -16,7 +16,8 @@ from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Filter, Item, Join, Nested, Operator, Project, SetOperation, column
 from dqp.algebra.trees import exchanged, free, rewritten, used
-from dqp.planning.context import EXACT, Context
+from dqp.algebra.types import EXACT
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import bare, calm, changing, count_of, rebuilt, replaced, strict, widened
 from dqp.planning.rules.places import place

@@ -15,7 +15,8 @@ from sqlglot import exp
 from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import Aggregate, Filter, Item, Join, Operator, Project, Scan, column, subqueries
 from dqp.algebra.trees import rewritten, used
-from dqp.planning.context import EXACT, Context
+from dqp.algebra.types import EXACT
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import COMPARISONS, FLIPPED, bare, changing, filtered
 from dqp.planning.rules.places import place

@@ -23,7 +23,8 @@ from dqp.algebra.operators import (
     column,
 )
 from dqp.algebra.trees import used
-from dqp.planning.context import Context, same_values
+from dqp.algebra.types import same_values
+from dqp.planning.context import Context
 from dqp.planning.definitions import same_type
 from dqp.planning.predicates import (
     FALSE,

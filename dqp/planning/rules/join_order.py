@@ -24,7 +24,8 @@ from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Filter, Join, Operator, Scan
 from dqp.algebra.trees import used, walk
-from dqp.planning.context import Context, same_values
+from dqp.algebra.types import same_values
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed

@@ -10,7 +10,8 @@ from sqlglot import exp
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import Distinct, Filter, Join, Operator, Project, column
 from dqp.algebra.trees import rewritten, used
-from dqp.planning.context import Context, same_values
+from dqp.algebra.types import same_values
+from dqp.planning.context import Context
 from dqp.planning.predicates import equality, replaced
 from dqp.planning.rules.places import place
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dqp.algebra.chains import all_of, conjuncts
+from dqp.algebra.dialects import properties
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -188,7 +189,9 @@ def _elapsed(tree: Operator, left: _Left, context: Context, hoped: float = HOPED
         if not isinstance(merging_parts(each, context, SPLIT_ROWS, left), Remote):
             return AT_ONCE
         scan = scanned(each)
-        return AT_ONCE if scan is not None and scan.table.rowid and large(scan, SPLIT_ROWS) else 1
+        # SQLite keeps rows in the order of their numbers; a whole number as primary key is another name for these
+        numbered = scan is not None and (scan.table.rowid or properties(context.dialect(each.source)).LOOSE)
+        return AT_ONCE if scan is not None and numbered and large(scan, SPLIT_ROWS) else 1
 
     return elapsed(tree, context.estimator, context.dialect, parts, left.part, hoped, once, context, left.columns)
 

@@ -31,7 +31,8 @@ from dqp.algebra.operators import (
     subqueries,
 )
 from dqp.algebra.trees import free, rewritten, used
-from dqp.planning.context import Context, same_values
+from dqp.algebra.types import same_values
+from dqp.planning.context import Context
 from dqp.planning.predicates import bare, changing, filtered, rebuilt, strict
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.decimals import is_equality
@@ -114,16 +115,17 @@ def _semi_join(
         return None
     plan, condition = released
     if kind == "in":
-        if operand is None or isinstance(operand, exp.Tuple) or len(nested.plan.columns) != 1:
+        operands = operand.expressions if isinstance(operand, exp.Tuple) else [operand]
+        if operand is None or len(nested.plan.columns) != len(operands):
             return None
-        value = column(nested.plan.columns[0])
-        if not is_equality(operand, tree, value, nested.plan, context):
+        pairs = list(zip(operands, map(column, nested.plan.columns), strict=True))
+        if not all(is_equality(one, tree, value, nested.plan, context) for one, value in pairs):
             context.remark("IN over decimals of which no decimal has all the digits is left to DuckDB")
             return None
-        if negated and not (never_null(operand, tree) and never_null(value, plan)):
+        if negated and not all(never_null(one, tree) and never_null(value, plan) for one, value in pairs):
             context.remark("NOT IN over values that may be NULL is left to DuckDB")
             return None
-        condition = [exp.EQ(this=operand, expression=value), *condition]
+        condition = [*(exp.EQ(this=one, expression=value) for one, value in pairs), *condition]
     if not _closed(condition, tree, plan):
         return None
     return "anti" if negated else "semi", plan, condition

@@ -36,7 +36,8 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.table import Table
 from dqp.algebra.trees import identifiers, remotes, rewritten, used, walk
-from dqp.planning.context import EXACT, Context
+from dqp.algebra.types import EXACT
+from dqp.planning.context import Context
 from dqp.planning.costing.elapsed import elapsed, statement_keys
 from dqp.planning.predicates import comparison, equality
 from dqp.planning.rules.aggregates import split_aggregates
@@ -167,7 +168,7 @@ def _alike(one: str, other: str, context: Context) -> bool:
 def _asks(tree: Operator, name: str, keys: pa.Array) -> bool:
     """Whether the tree gives no rows but those with one of the keys in this column."""
     ends: dict[type[exp.Expression], int] = {}
-    while (lower := origin(tree, name)) is not None and commutes(tree, lower[0]):
+    while (lower := origin(tree, name)) is not None and commutes(tree, *lower):
         for each in conjuncts(tree.condition) if isinstance(tree, Filter) else ():
             listed = _listed(each, name)
             if listed is not None and len(listed) <= len(keys) and listed <= frozenset(keys.to_pylist()):

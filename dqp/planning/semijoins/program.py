@@ -31,14 +31,15 @@ from dqp.algebra.operators import (
     Sort,
 )
 from dqp.algebra.trees import plans_in, remotes, walk, walk_deep
-from dqp.planning.context import EXACT, Context, same_values
+from dqp.algebra.types import EXACT, same_values
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.elapsed import statement_keys
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import referred
 from dqp.planning.costing.work import Work, indexed
-from dqp.planning.predicates import equality
+from dqp.planning.predicates import equality, partition_keys
 
 UNSURE = 2.0
 """A build may be estimated to have so many times more keys than a list may have, because it may turn out smaller."""
@@ -353,18 +354,19 @@ def targets(tree: Operator, name: str, context: Context) -> Iterator[tuple[Remot
                 yield from targets(each, each.columns[at], context)
             else:
                 yield None
-    elif (below := origin(tree, name)) is None or not commutes(tree, below[0]):
+    elif (below := origin(tree, name)) is None or not commutes(tree, *below):
         yield None
     else:
         yield from targets(*below, context)
 
 
-def commutes(tree: Operator, input: Operator) -> bool:
-    """Whether a filter of the tree may be one of this input, by a column that the tree passes on."""
+def commutes(tree: Operator, input: Operator, name: str) -> bool:
+    """Whether a filter of the tree may be one of this input, by its column ``name``, which the tree passes on."""
     if isinstance(tree, Sort):
         return tree.limit is None and not tree.offset
     if isinstance(tree, Project):
-        return not any(each.find(exp.Window) for each in tree.expressions)
+        partitions = partition_keys(tree.expressions)
+        return partitions is None or name in partitions
     if isinstance(tree, Join):
         kept = {"inner": (0, 1), "semi": (0,), "anti": (0,), "left": (0,), "right": (1,), "full": ()}[tree.kind]
         return any(input is tree.inputs[each] for each in kept)

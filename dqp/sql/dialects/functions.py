@@ -201,7 +201,7 @@ class Functions(Operators):
             if identifier in self.opaque:
                 raise NotPushed(self.opaque[identifier])
             return Value(text, self.types[identifier], True, magnitude=self.magnitudes.get(identifier))
-        if node.kind != "in":
+        if node.kind != "in" or isinstance(node.this, exp.Tuple):
             raise self.refuse(f"{node.kind} of a subquery")
         before, self.outer = self.outer, {**self.outer, **columns}
         try:

@@ -135,6 +135,7 @@ class SQLite(Dialect):
         filter=6e-8,
         work=3e-7,
         value=1e-7,
+        sorted=7e-7,
         lookup=2e-6,
         listed=1e-8,
         table_key=2.5e-6,

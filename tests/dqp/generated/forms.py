@@ -38,6 +38,21 @@ FORMS = (
     "SELECT p.id, q.id AS other, q.{c} FROM {a} p ASOF LEFT JOIN {b} q ON p.code = q.code AND p.id > q.id",
     "SELECT p.id, x.m FROM {a} p, LATERAL (SELECT MAX({w}) AS m FROM {b} q WHERE q.id <= p.id) x",
     "SELECT p.id, x.{c} FROM {a} p LEFT JOIN LATERAL (SELECT {c} FROM {b} q WHERE q.id = p.{w}) x ON TRUE",
+    (
+        "SELECT p.id, x.* FROM {a} p, LATERAL (SELECT q.{w}, COUNT(*) AS n, MAX(q.id) AS m FROM {b} q WHERE"
+        " q.{c} = p.{c}"
+        " AND q.id > {m} GROUP BY q.{w} HAVING COUNT(*) >= 1) x WHERE x.m < {n}"
+    ),
+    (
+        "SELECT p.id, x.id AS other FROM {a} p LEFT JOIN LATERAL (SELECT q.id FROM {b} q WHERE q.{w} = p.{w} ORDER BY"
+        " q.{c}, q.id LIMIT {m} OFFSET 1) x ON x.id > {n}"
+    ),
+    (
+        "SELECT p.id, x.v, y.n FROM {a} p, LATERAL (SELECT p.{w} + 1 AS v) x LEFT JOIN LATERAL (SELECT COUNT(*) AS n,"
+        " SUM(q.id) FILTER (WHERE q.ok) FROM {b} q WHERE q.id = p.{w} AND q.{c} IS NOT NULL) y ON TRUE"
+    ),
+    "SELECT p.id, x.r FROM {a} p, (SELECT q.id, RANK() OVER (ORDER BY q.id) AS r FROM {b} q WHERE q.{c} = p.{c}) x",
+    "SELECT p.id, x.{w} FROM {a} p, LATERAL (SELECT DISTINCT q.{w} FROM {b} q JOIN {a} r USING (id) WHERE r.k = p.k) x",
     "SELECT id, p.{c} FROM {a} p FULL JOIN {b} q USING (id)",
     "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.{w} = q.id OR p.{w} = q.{w}",
     "SELECT p.id, q.id AS other FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND p.{c} IS NOT DISTINCT FROM q.{c}",
@@ -67,7 +82,32 @@ FORMS = (
         "SELECT id, col, v FROM (SELECT id, CAST(k AS BIGINT) AS k, CAST(s AS BIGINT) AS s FROM {a}) UNPIVOT"
         " (v FOR col IN (k, s))"
     ),
+    # what DuckDB runs as it is written, and what stands in it
+    (
+        "WITH RECURSIVE u AS (SELECT id, {w} FROM {a} WHERE id > {m}), r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r"
+        " WHERE n < {m} + 9), v AS (SELECT {w}, COUNT(*) AS c FROM u GROUP BY {w}) SELECT r.n, v.c, u.id"
+        " FROM r JOIN u ON"
+        " u.id = r.n LEFT JOIN v ON v.{w} = u.{w}"
+    ),
+    (
+        "SELECT id, UNNEST([k, s]) AS v FROM (SELECT p.id, p.k, q.s FROM {a} p JOIN {b} q USING (id) WHERE p.{w} > {n})"
+        " WHERE id > {m} AND k IN (SELECT k FROM {b} WHERE ok)"
+    ),
+    (
+        "WITH u AS (SELECT {c}, id, ok FROM {a} WHERE id > {m}) SELECT p.id, q.id AS o, UNNEST([p.id, {n}])"
+        " AS v FROM u p"
+        " LEFT JOIN u q ON p.{c} = q.{c} AND q.ok WHERE p.ok AND q.id IS NULL"
+    ),
     # windows
+    (
+        "SELECT DISTINCT ON (p.{c}, q.ok) p.{c}, q.ok, q.{w}, q.id FROM {a} p JOIN {b} q ON p.{w} = q.id"
+        " ORDER BY p.{c},"
+        " q.ok, q.{w} DESC, q.id, p.id"
+    ),
+    (
+        "SELECT q.{c}, p.id FROM {a} p JOIN {b} q USING (id) QUALIFY ROW_NUMBER() OVER (PARTITION BY p.ok"
+        " ORDER BY p.k, id) = 1"
+    ),
     "SELECT id, {c} FROM {a} QUALIFY ROW_NUMBER() OVER (PARTITION BY {c} ORDER BY id) <= {m}",
     (
         "SELECT id, SUM({w}) OVER w AS t FROM {a} WINDOW w AS (PARTITION BY ok ORDER BY id ROWS BETWEEN {m}"
@@ -211,6 +251,9 @@ FORMS = (
     "SELECT id FROM {a} ORDER BY id LIMIT (SELECT COUNT(*) // 2 FROM {b}) OFFSET {m}",
     "SELECT id, {c} FROM {a} p ORDER BY (SELECT COUNT(*) FROM {b} q WHERE q.{w} = p.id), id LIMIT {n}",
     # subqueries
+    "SELECT id FROM {a} p WHERE (p.{w}, p.{c}) IN (SELECT q.{w}, q.{c} FROM {b} q WHERE q.id > {m})",
+    "SELECT id, (p.{w}, p.ok) IN (SELECT q.{w}, BOOL_OR(q.ok) FROM {b} q GROUP BY q.{w}) AS v FROM {a} p",
+    "SELECT id FROM {a} p WHERE (p.id, p.{w}) NOT IN (SELECT q.id, q.{w} FROM {b} q WHERE q.id > {n})",
     "SELECT id FROM {a} p WHERE (SELECT COUNT(*) FROM {b} q WHERE q.{w} = p.id) = 0",
     (
         "SELECT id, (SELECT COALESCE(SUM(q.{w}), 0) + COUNT(*) FROM {b} q WHERE q.{w} = p.id AND q.id > {n})"

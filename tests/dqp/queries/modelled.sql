@@ -422,3 +422,38 @@ select first(q.a order by q.a) from (select 1.5 as a where false) q
 select string_agg(o.id, '|' order by q.b, o.id desc) from pg.orders o, (select 1.5 as b) q
 select interval '1 day 2:03:04.5', interval '3 days ago', interval '1 mon', interval '1.5 days', interval '-1 day 2:00', interval '90 minutes'
 select id, day + interval '1 month 3 days', day - interval '1 day 02:00', day + interval '2 days ago' from pg.orders where day > date '2024-01-20' - interval '1 mon'
+select (id, customer) in (select id, id from maria.customers) from pg.orders
+select o.id from pg.orders o where (o.id, o.customer) in (select i.order_id, i.qty from data.items i)
+select count(*) from (select distinct on (customer) id from pg.orders) where id > 0
+select distinct on (customer) customer from pg.orders
+select count(*) from (select distinct on (customer, note) id from pg.orders)
+select id from pg.orders o where (o.customer, o.note) not in (select i.order_id, i.product from data.items i where order_id > 0)
+select id, (customer, note) in (select customer, max(note) from pg.orders group by customer) t from pg.orders
+select o.id from pg.orders o where (customer, amount) in (select customer, max(amount) from pg.orders group by customer)
+select o.id from pg.orders o where (o.id, o.id) not in (select c.id, c.id from pg.customers c)
+select o.id, l.n from pg.orders o, lateral (select count(*) n from data.items i where i.order_id = o.id) l
+select o.id, z from pg.orders o, (select o.id + 1 as z) where z > 2
+select * from pg.orders o, lateral (select o.id * 2 as d) l where l.d > 4
+select * from pg.orders o left join lateral (select * from data.items i where i.order_id = o.id order by qty limit 1) l on true
+select o.id, l.product from pg.orders o, (select i.product, i.order_id from data.items i where i.order_id = o.id and i.qty > 0) l
+select o.id, l.n, l.m from pg.orders o, lateral (select count(*) n, max(qty) m, count(qty) filter (where qty > 1) k from data.items i where i.order_id = o.id) l where l.n < 2
+select o.id, l.n + 1 from pg.orders o cross join lateral (select count(*) + o.id n from data.items i where i.order_id = o.id) l
+select c.name, l.id from maria.customers c left join lateral (select o.id from pg.orders o where o.customer = c.id order by o.amount desc nulls last, o.id limit 1) l on true
+select c.name, l.id from maria.customers c join lateral (select o.id from pg.orders o where o.customer = c.id order by o.id limit 1 offset 1) l on l.id > 1
+select c.name, l.id from maria.customers c left join lateral (select o.id, o.note from pg.orders o where o.customer = c.id) l on l.note = 'a'
+select c.name, l.customer, l.s from maria.customers c, lateral (select o.customer, sum(amount) s from pg.orders o where o.customer = c.id group by o.customer having count(*) > 1) l
+select c.name, l.note, l.n from maria.customers c left join lateral (select o.note, count(*) n from pg.orders o where o.customer = c.id group by o.note) l on true
+select c.name, l.note from maria.customers c, lateral (select distinct note from pg.orders o where o.customer = c.id and o.note is not null) l
+select c.name, l.id, l.r from maria.customers c, lateral (select id, rank() over (order by amount) r from pg.orders o where o.customer = c.id) l
+select c.name, l.id from maria.customers c, lateral (select o.id from pg.orders o join data.items i on i.order_id = o.id where o.customer = c.id and i.qty > c.id) l
+select c.name, l.id from maria.customers c, lateral (select o.id from pg.orders o left join data.items i on i.order_id = o.id and i.qty > c.id where o.customer = c.id) l
+select c.name, l.id from maria.customers c, lateral (select o.id from pg.orders o where o.customer = c.id and exists (select 1 from data.items i where i.order_id = o.id)) l
+select c.name, l.id, k.n from maria.customers c, lateral (select o.id from pg.orders o where o.customer = c.id) l, lateral (select count(*) n from data.items i where i.order_id = l.id) k
+select c.name, p.name, l.id from maria.customers c, pg.customers p, lateral (select o.id from pg.orders o where o.customer = c.id and o.id > p.id) l
+select c.name, l.id, p.name from maria.customers c, lateral (select o.id from pg.orders o where o.customer = c.id) l left join pg.customers p on p.id = l.id
+select c.name, l.d from maria.customers c, lateral (select o.id as d from (select id, customer from pg.orders where amount > 6) o where o.customer = c.id) l where l.d < 6
+select c.id, l.x from maria.customers c, lateral (select l2.x from pg.orders o, lateral (select o.amount + c.id as x) l2 where o.customer = c.id) l
+select c.id, (select l.n from pg.customers p, lateral (select count(*) n from pg.orders o where o.customer = p.id) l where p.id = c.id) from maria.customers c
+select c.name, l.s from maria.customers c left join lateral (select sum(o.amount) s, count(*) n from pg.orders o where o.customer = c.id) l on true where l.n > 0
+select c.name, l.m from maria.customers c, lateral (select max(note) m, min(note) from pg.orders o where c.id = o.customer and o.id > 1) l(m, x)
+select o.id, l.a, l.b from pg.orders o, lateral (select o.id + 1 as a, 'x' as b) l

@@ -37,3 +37,12 @@ select note from pg.orders order by note collate nocase, id
 select id from pg.orders order by case when note is null then 0 else 1 end, id
 select id, id from pg.orders order by 1
 select id from pg.orders order by id limit all
+select distinct on (customer) customer, id from pg.orders order by customer, id
+select distinct on (customer) * from pg.orders o order by customer, o.id desc
+select distinct on (1) customer c, id from pg.orders order by c desc nulls last, id desc limit 2 offset 1
+select distinct on (note, customer) note, customer, amount from pg.orders order by note, customer, amount desc nulls first
+select distinct on (customer % 2) id, sum(amount) over (partition by customer) s from pg.orders order by customer % 2, id
+select distinct on (n) customer, count(*) n from pg.orders group by customer order by n, customer
+select distinct on (upper(note)) note n, id from pg.orders where id < 6 qualify row_number() over (order by id desc) > 1 order by upper(note), id
+select distinct on (c.name) c.name, o.id from maria.customers c left join pg.orders o on o.customer = c.id order by c.name, o.amount desc, o.id
+select distinct on (x) * from (select customer x, id y from pg.orders) order by x nulls first, y desc

@@ -1,12 +1,9 @@
 with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select * from r
 with recursive r(id) as (select min(id) from maria.customers union all select c.id from r join maria.customers c on c.parent = r.id) select * from r join pg.orders o on o.customer = r.id
-select distinct on (customer) customer, id from pg.orders order by customer, id
 select distinct note from pg.orders order by id
 select o.id, t.tag from pg.orders o join data.items i on i.order_id = o.id, unnest(i.tags) t(tag)
 select id, unnest([1, 2]) as u from pg.orders
 select product, unnest(tags) from data.items
-select o.id, l.n from pg.orders o, lateral (select count(*) n from data.items i where i.order_id = o.id) l
-select o.id, z from pg.orders o, (select o.id + 1 as z) where z > 2
 select columns('i.*') from pg.orders
 select min(columns(*)) from pg.customers
 select orders from pg.orders
@@ -25,7 +22,6 @@ select count(*) from pg.orders limit 1 + 1
 select id from pg.orders order by id limit (select 2)
 select "count_star()" from (select count(*) from pg.orders)
 select sum("sum(amount)") from (select customer, sum(amount) from pg.orders group by customer)
-select (id, customer) in (select id, id from maria.customers) from pg.orders
 select #1, #2 from pg.orders
 values (1, date '2020-01-01'), (2, '2021-01-01')
 select (select sum(o.amount)) from pg.orders o
@@ -38,7 +34,6 @@ with a as (select id, unnest([1, 2]) u from pg.orders) select a.id, b.u from a j
 select name from maria.customers c where exists (with recursive r(n) as (select 1 union all select n + 1 from r where n < 3) select 1 from r where n = 3)
 select id, 3 in [id, null], unnest([1]) from pg.orders
 select unnest([current_date]) >= date '2020-01-01' from pg.orders
-select o.id from pg.orders o where (o.id, o.customer) in (select i.order_id, i.qty from data.items i)
 select id as x, (select x) from pg.orders
 select customer, (select count(*) from data.items where qty > sum(o.amount)) from pg.orders o group by customer
 select id from pg.orders o where id in (with a as (select o.id as z) select z from a)
@@ -57,9 +52,6 @@ select exists (select 1 from unnest([1, 2]) u(x) where x = id) from pg.orders
 select amount, id from pg.orders fetch first 2 rows only
 select id from pg.orders order by id fetch next 2 rows only
 select x.k, unnest([1]) from pg.orders as x(k)
-select distinct on (customer) * from pg.orders o order by customer, o.id desc
-select * from pg.orders o, lateral (select o.id * 2 as d) l where l.d > 4
-select * from pg.orders o left join lateral (select * from data.items i where i.order_id = o.id order by qty limit 1) l on true
 select * from (select * from pg.orders where id = 1) pivot (count(*) for note in ('a', 'b') group by id)
 select t.a.x, unnest(t.b) from (select {'x': 1} as a, [1,2] as b) t
 select s from (select {'s': 1} as t) s
@@ -68,7 +60,6 @@ select pg.orders.id, unnest([1]) from pg.orders where pg.orders.note = 'a'
 select #2 from pg.orders
 select 1 from pg.orders having true
 select 1 from pg.orders group by ()
-select count(*) from (select distinct on (customer) id from pg.orders) where id > 0
 select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
 select * from range(3) r
 select r.r from range(3) r
@@ -84,3 +75,29 @@ with a as (select max(id) as x from pg.orders) select * from (values ((select x 
 select note.id, (select max(o.id) from (select note, id from pg.orders) o where o.id = note.id) from pg.customers note
 select count(l.b), bool_or(l.b) from pg.customers c, lateral (select bool_and(o.id > 9 order by o.id) as b from pg.orders o where o.customer = c.id) l
 select bool_or(distinct columns(['id', 'customer']) > 3) from pg.orders
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select x.n, y.n from r x join r y on x.n = y.n + 1
+with recursive t as (select id, name from maria.customers where id > 1), r(id, n) as (select id, 1 from t union all select r.id, n + 1 from r where n < 3), s as (select id, max(n) m from r group by id) select s.id, m, t.name from s join t on t.id = s.id where m > 1
+with recursive r(k) as (select id from pg.orders where id = 1 union select c.id from r join maria.customers c on c.parent = r.k where c.city is not null or c.id = 3) select count(*) from r, (select max(id) m from pg.orders where id < 4) x where r.k < x.m
+with orders as (select id from pg.orders where id < 4) select o.id, unnest([1]) from orders o where o.id > (with recursive orders(n) as (select 1 union all select n + 1 from orders where n < 2) select max(n) from orders)
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 3) select * from pg.orders where id in (select n from r) and note = 'a'
+with a as (select customer, count(*) from pg.orders group by customer), b as (select * from a where customer is not null) select unnest([a.customer]), "count_star()" from a where customer in (select customer from b where "count_star()" > 1)
+with a(x, y) as (select customer, sum(amount) s from pg.orders group by customer) select unnest([x]) u, y from a where y > 5
+select unnest([o.id]) from pg.orders o where o.amount > 6 and o.note = 'a'
+select unnest([o.id]) from pg.orders o left join maria.customers c on c.id = o.customer where c.name is null and o.id > 1
+select unnest([o.id]) from maria.customers c right join pg.orders o on c.id = o.customer where c.city is null and o.id > 1
+select unnest([id]) from pg.orders join pg.customers using (id) where id > 1 and note is not null
+select unnest([c.id]) from (select customer id, count(*) n from pg.orders group by customer) c where c.n > 1
+select unnest([x]) from (select customer x, sum(amount) y from pg.orders where id < 6 group by customer) where y > 7 and x > 1
+select unnest([o.id]) from pg.orders o where exists (select 1 from data.items i where i.qty > 1) and o.id in (select order_id from data.items where qty < 5)
+select unnest([o.id]) from pg.orders o where o.id in (select i.order_id from data.items i where i.qty < o.customer + 5)
+select unnest([o.customer]) as customer from pg.orders o where customer = 1
+select customer + 1 as id, unnest([1]) from pg.orders where id > 2
+select * from (select id, customer from pg.orders where amount > 6) a asof join (select customer, id from pg.orders where note is not null) b on a.customer = b.customer and a.id > b.id where a.id > 1
+select a.id, b.id from pg.orders a asof left join pg.orders b on a.customer = b.customer and a.id > b.id where b.note = 'a' and a.note = 'b'
+select a.id, b.id from pg.customers a positional join maria.customers b where a.id > 1 and b.id > 1
+pivot (select customer, note, amount from pg.orders where id < 6) on note in ('a', 'b') using sum(amount) group by customer
+select unnest([1]), * from pg.orders o, lateral (select i.product from data.items i where i.qty > o.customer) l
+select (select unnest([n.k])) from numbers n where n.k > 1
+select unnest([o.id]), l.* from pg.orders o, lateral (select sum(qty) q from data.items i where i.order_id = o.id) l where o.id < 4
+select count(l.b) from pg.customers c, lateral (select list(o.id) as b from pg.orders o where o.customer = c.id and o.id < c.id + 9) l
+select c.name, l.s from maria.customers c left join lateral (select sum(o.amount) s from pg.orders o where o.customer = c.id) l on l.s > 6
