@@ -55,9 +55,11 @@ class PostgresServer(Server):
 
     def _initialise(self) -> None:
         password = self._write("password", PASSWORD)
+        # With SCRAM each of the thousands of connections takes 9 ms of a processor more than these 7: it hashes 4,096
+        # times, on both sides.
         self._run(
             *(self._binary("initdb"), "--pgdata", str(self.directory / "data"), "--username", USER),
-            *("--pwfile", str(password), "--auth-local=trust", "--auth-host=scram-sha-256"),
+            *("--pwfile", str(password), "--auth-local=trust", "--auth-host=md5"),
             *("--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"),
         )
 
