@@ -29,6 +29,7 @@ from dai.errors import DeniedError, NotFoundError, RequestError, Unauthenticated
 from dai.security.identity import Caller
 from dai.security.identity.tokens import new
 from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, streamed
+from tests.api.described import paths
 from tests.processes import ROOT, ServiceProcess, until
 
 DAY = 86400.0
@@ -40,9 +41,7 @@ EVERYBODY = {
     ("POST", "/contexts"), ("GET", "/wsctx"), ("POST", "/wsctx"), ("GET", "/feeds"), ("POST", "/feeds"),
 }  # fmt: skip
 """What every known caller may ask, and what shows nobody's things but their own."""
-OPERATIONS = sorted(
-    (method.upper(), path) for path, operations in create_app().openapi()["paths"].items() for method in operations
-)
+OPERATIONS = sorted((method.upper(), path) for path, operations in paths().items() for method in operations)
 HEADS = sorted({each.path for each in create_app().routes if "HEAD" in each.methods})  # type: ignore[attr-defined]
 """What answers with a head alone, too."""
 SOAP = {

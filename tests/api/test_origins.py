@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from dai.api.app import create_app
 from dai.api.requests.origins import check_host, check_page
 from dai.api.server.serve import Background
 from dai.config import parse
 from dai.errors import ConfigurationError, DeniedError, RequestError
 from tests.api.conftest import DOCUMENT, XML, Serve
+from tests.api.described import paths
 
 INSERT = DOCUMENT.format(
     '<sqlUpdateStatement name="u"><expression>insert into numbers values (-7, null)</expression>'
@@ -47,7 +47,7 @@ class Operation:
 
 
 def operations() -> Iterator[Operation]:
-    for path, methods in create_app().openapi()["paths"].items():
+    for path, methods in paths().items():
         for method, about in methods.items():
             body = about.get("requestBody", {"content": (), "required": False})
             yield Operation(method.upper(), path, about["operationId"], tuple(body["content"]), body["required"])
