@@ -98,27 +98,24 @@ class _From:
         """Joins the members one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of the
         members to the left of the first one."""
         done: list[Member] = []
-        current, lateral_before = self.member(first, left), False
+        current, widened = self.member(first, left), False
         for join in joins:
             only(join, _JOIN)
-            before = [*left, *(scope for _, scope in done), current[1]]
-            right = self.chain(join.this, join.this.args.get("joins") or (), before)
-            lateral = self.is_lateral(join.this, right, before)
-            if any(join.args.get(name) for name in _JOIN - {"this"}):
-                if lateral_before and (join.args.get("side") or "").upper() in ("RIGHT", "FULL"):
-                    raise Unmodelled("outer join after a lateral one")
-                current = self.joined(current, right, join, before[:-1], lateral)
-            elif lateral:
-                tree, scope = self.crossed([*done, current])
-                both = _both(scope, right[1])
-                done, current, lateral_before = (
-                    [],
-                    (lateral_join(tree, right[0], "inner", None, self.names), both),
-                    True,
-                )
-            else:
+            around = [*left, *(scope for _, scope in done)]
+            right = self.chain(join.this, join.this.args.get("joins") or (), [*around, current[1]])
+            lateral = self.is_lateral(join.this, right, [*around, current[1]])
+            comma = not any(join.args.get(name) for name in _JOIN - {"this"})
+            if lateral and (comma or self.is_lateral(join.this, right, around)):
+                # It uses members before a comma, so these are joined first.
+                done, current, around, widened = [], self.crossed([*done, current]), left, True
+            if comma and not lateral:
                 done.append(current)
-                current, lateral_before = right, False
+                current, widened = right, False
+                continue
+            method, side = ((join.args.get(each) or "").upper() for each in ("method", "side"))
+            if widened and (method == "NATURAL" or side in ("RIGHT", "FULL")):
+                raise Unmodelled("a join of less than what is joined already")
+            current = self.joined(current, right, join, around, lateral)
         return self.crossed([*done, current])
 
     def crossed(self, members: list[Member]) -> Member:

@@ -155,7 +155,7 @@ class _Lateral:
         below, keys = self.keyed(tree.input)
         if isinstance(tree, Filter):
             own, more = self.divided(tree.condition, tree.input)
-            return (below if own is None else Filter(below, own)), {**keys, **more}
+            return (below if own is None else Filter(below, own)), _united(keys, more)
         self.closed(tree)
         if isinstance(tree, Project):
             items = tuple((name, _by_group(each, keys)) for name, each in tree.items)
@@ -177,7 +177,7 @@ class _Lateral:
         right = tree.right
         if tree.kind == "inner":
             right, others = self.keyed(tree.right)
-            keys = {**keys, **others, **more}
+            keys = _united(keys, others, more)
         elif more or free(tree.right) & self.outer:
             raise Unmodelled("lateral join")
         return replace(tree, left=left, right=right, condition=own), keys
@@ -192,18 +192,18 @@ class _Lateral:
             sides = (each.this, each.expression) if type(each) is exp.EQ else ()
             inside = [one for one in sides if isinstance(one, exp.Column) and one.name not in self.outer]
             outside = [one for one in sides if isinstance(one, exp.Column) and one.name in self.outer]
-            if len(inside) != 1 or len(outside) != 1 or inside[0].name in keys:
+            if len(inside) != 1 or len(outside) != 1:
                 raise Unmodelled("lateral join")
             if not same_values(_type(over, inside[0].name), _type(self.left, outside[0].name)):
                 # the texts '1' and '01' are one number, but two groups
                 raise Unmodelled("lateral join by values of two types")
-            keys[inside[0].name] = outside[0]
+            keys = _united(keys, {inside[0].name: outside[0]})
         return all_of(own), keys
 
     def limited(self, tree: Sort, below: Operator, keys: Keys) -> Operator:
         """The rows between the limits in each group."""
         if tree.limit is None and not tree.offset:
-            return below
+            return tree.with_inputs(below)  # a list above it has this order
         number = self.names.new("row_number")
         window = exp.Window(
             this=exp.RowNumber(),
@@ -232,6 +232,15 @@ def _has_window(tree: Project) -> bool:
 
 def _passed(columns: Iterable[str]) -> tuple[Item, ...]:
     return tuple((each, column(each)) for each in columns)
+
+
+def _united(*several: Keys) -> Keys:
+    """All keys. Raises Unmodelled for a column that has to be equal to two of the left side."""
+    keys = Keys()
+    for name, value in (item for each in several for item in each.items()):
+        if keys.setdefault(name, value) != value:
+            raise Unmodelled("lateral join")
+    return keys
 
 
 def _equal(keys: Keys) -> exp.Expression | None:

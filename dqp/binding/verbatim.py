@@ -179,6 +179,8 @@ def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
     closed = node.copy()
     if needed:
         own = closed.args.get("with_")
+        if own is not None and any(folded(each.alias) in needed for each in own.expressions):
+            closed, own = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=closed))), None
         listed = [each.node.copy() for each in needed.values()] + (list(own.expressions) if own is not None else [])
         if not isinstance(closed, exp.Query):
             raise Unmodelled("WITH before something else than a query")

@@ -457,3 +457,6 @@ select c.id, (select l.n from pg.customers p, lateral (select count(*) n from pg
 select c.name, l.s from maria.customers c left join lateral (select sum(o.amount) s, count(*) n from pg.orders o where o.customer = c.id) l on true where l.n > 0
 select c.name, l.m from maria.customers c, lateral (select max(note) m, min(note) from pg.orders o where c.id = o.customer and o.id > 1) l(m, x)
 select o.id, l.a, l.b from pg.orders o, lateral (select o.id + 1 as a, 'x' as b) l
+select a.id, b.id, l.qty from pg.customers a, pg.orders b left join lateral (select i.qty from data.items i where i.order_id = a.id) l on l.qty <= b.id
+select a.id, b.id, l.n from pg.customers a, pg.orders b join lateral (select count(*) n from data.items i where i.order_id = a.id and i.qty = b.id) l on true
+select c.id, l.x from maria.customers c, lateral (select list(id) x from (select id from pg.orders o where o.customer = c.id order by id desc)) l

@@ -101,3 +101,6 @@ select (select unnest([n.k])) from numbers n where n.k > 1
 select unnest([o.id]), l.* from pg.orders o, lateral (select sum(qty) q from data.items i where i.order_id = o.id) l where o.id < 4
 select count(l.b) from pg.customers c, lateral (select list(o.id) as b from pg.orders o where o.customer = c.id and o.id < c.id + 9) l
 select c.name, l.s from maria.customers c left join lateral (select sum(o.amount) s from pg.orders o where o.customer = c.id) l on l.s > 6
+select c.id, l.m from maria.customers c, lateral (select max(id) m from (select id, customer from pg.orders o where o.customer = c.id) t where t.customer = c.parent) l
+select * from maria.customers c, lateral (select o.id as n, 'x' q from pg.orders o where o.customer = c.id) l natural join (select 'x' q, name from pg.customers) p
+with a as (select id from pg.orders), b as (with a as (select id + 10 as id from a) select * from a) select unnest([b.id]), a.id from a, b where b.id = a.id + 10
