@@ -137,7 +137,7 @@ def _definitions(closed: exp.Expression) -> Ctes:
     staying: list[exp.Expression] = []
     read: set[str] = set()
     for each in clause.expressions if clause is not None else ():
-        name, tables = folded(each.alias), {folded(one.name) for one in each.find_all(exp.Table) if not one.db}
+        name, tables = folded(each.alias), _names_read(each)
         cte = Cte(each, dict(ctes), bool(clause.args.get("recursive")) and reads_itself(each))
         if (
             cte.recursive
@@ -151,11 +151,21 @@ def _definitions(closed: exp.Expression) -> Ctes:
             read |= tables
         else:
             ctes[name] = cte
-    if ctes:
+    if clause is not None:
         clause.pop()
-        if staying:
-            closed.set("with_", exp.With(expressions=staying, recursive=clause.args.get("recursive")))
+        wanted, needed = _names_read(closed), list[exp.Expression]()
+        for each in reversed(staying):  # what no query reads may even be wrong: DuckDB does not look at it
+            if folded(each.alias) in wanted:
+                wanted |= _names_read(each)
+                needed.insert(0, each)
+        if needed:
+            closed.set("with_", exp.With(expressions=needed, recursive=clause.args.get("recursive")))
     return ctes
+
+
+def _names_read(query: exp.Expression) -> set[str]:
+    """The names in FROM that a common table expression may have."""
+    return {folded(each.name) for each in query.find_all(exp.Table) if not each.db}
 
 
 def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:

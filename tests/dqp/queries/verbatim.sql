@@ -104,3 +104,4 @@ select c.name, l.s from maria.customers c left join lateral (select sum(o.amount
 select c.id, l.m from maria.customers c, lateral (select max(id) m from (select id, customer from pg.orders o where o.customer = c.id) t where t.customer = c.parent) l
 select * from maria.customers c, lateral (select o.id as n, 'x' q from pg.orders o where o.customer = c.id) l natural join (select 'x' q, name from pg.customers) p
 with a as (select id from pg.orders), b as (with a as (select id + 10 as id from a) select * from a) select unnest([b.id]), a.id from a, b where b.id = a.id + 10
+with recursive a as (select id from maria.customers c join pg.orders o on o.customer = c.id where id > 1), r(n) as (select 1 union all select n + 1 from r where n < 2), b as (select a.id from a, r) select unnest([id]) from pg.customers
