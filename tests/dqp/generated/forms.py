@@ -48,7 +48,7 @@ FORMS = (
         " q.{c}, q.id LIMIT {m} OFFSET 1) x ON x.id > {n}"
     ),
     (
-        "SELECT p.id, x.v, y.n FROM {a} p, LATERAL (SELECT p.{w} + 1 AS v) x LEFT JOIN LATERAL (SELECT COUNT(*) AS n,"
+        "SELECT p.id, x.v, y.n FROM {a} p, LATERAL (SELECT p.{w} // 2 AS v) x LEFT JOIN LATERAL (SELECT COUNT(*) AS n,"
         " SUM(q.id) FILTER (WHERE q.ok) FROM {b} q WHERE q.id = p.{w} AND q.{c} IS NOT NULL) y ON TRUE"
     ),
     "SELECT p.id, x.r FROM {a} p, (SELECT q.id, RANK() OVER (ORDER BY q.id) AS r FROM {b} q WHERE q.{c} = p.{c}) x",
