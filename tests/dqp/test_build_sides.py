@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-import dqp
-from dai.drivers import driver_for
-from dai.streams.cancellation import Cancellation
-from dai.streams.stream import Stream
 from dqp.algebra.operators import Join, JoinKind, Names, Operator
 from dqp.algebra.trees import identifiers, walk
 from dqp.binding.binder import bind
@@ -23,6 +18,7 @@ from dqp.planning.rules import optimise
 from dqp.planning.rules.build_sides import smaller_built
 from dqp.planning.semijoins.adaptive import adapt
 from tests.dqp.catalogs import catalog_of
+from tests.dqp.duckdb_files import Both, federated
 
 CATALOG = catalog_of(
     pg={"large": "id int not null, k int"},
@@ -97,23 +93,21 @@ def test_what_turned_out_large_is_not_built(joins: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def right() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, right: duckdb.DuckDBPyConnection) -> Iterator[Lab]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     large = pa.table({"id": range(5000), "k": [each % 90 for each in range(5000)]})
     small = pa.table({"id": range(30, 130), "name": [f"n{each}" for each in range(100)]})
-    sources = {}
-    for alias, name, rows in (("a", "large", large), ("b", "small", small)):
-        url = sources[alias] = f"duckdb:///{tmp_path_factory.mktemp(alias)}/{alias}.duckdb"
-        with closing(driver_for(url)) as driver:
-            driver.load(name, Stream.of(rows), cancellation=Cancellation(), create=True)
-        right.register("made", rows)
-        right.execute(f"CREATE SCHEMA {alias}; CREATE TABLE {alias}.{name} AS FROM made")
-    with dqp.connect({"sources": sources}) as lab:
-        yield lab
+    with federated(tmp_path_factory.mktemp("files"), {("a", "large"): large, ("b", "small"): small}) as made:
+        yield made
+
+
+@pytest.fixture
+def lab(both: Both) -> Lab:
+    return both[0]
+
+
+@pytest.fixture
+def right(both: Both) -> duckdb.DuckDBPyConnection:
+    return both[1]
 
 
 @pytest.mark.parametrize("kind", ["join", "left join", "right join", "full join"])

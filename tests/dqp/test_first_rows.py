@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import date, timedelta
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-import dqp
-from dai.drivers import driver_for
-from dai.streams.cancellation import Cancellation
-from dai.streams.stream import Stream
 from dqp.interfaces.lab import Lab
+from tests.dqp.duckdb_files import Both, federated
 
 ROWS = 1_200
 READINGS = pa.table(
@@ -60,21 +56,21 @@ WINDOWED = [
 
 
 @pytest.fixture(scope="module")
-def right() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    with federated(
+        tmp_path_factory.mktemp("files"), {("a", "readings"): READINGS, ("b", "stations"): STATIONS}
+    ) as made:
+        yield made
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, right: duckdb.DuckDBPyConnection) -> Iterator[Lab]:
-    sources = {}
-    for alias, name, rows in (("a", "readings", READINGS), ("b", "stations", STATIONS)):
-        url = sources[alias] = f"duckdb:///{tmp_path_factory.mktemp(alias)}/{alias}.duckdb"
-        with closing(driver_for(url)) as driver:
-            driver.load(name, Stream.of(rows), cancellation=Cancellation(), create=True)
-        right.register("made", rows)
-        right.execute(f"CREATE SCHEMA {alias}; CREATE TABLE {alias}.{name} AS FROM made")
-    with dqp.connect({"sources": sources}) as lab:
-        yield lab
+@pytest.fixture
+def lab(both: Both) -> Lab:
+    return both[0]
+
+
+@pytest.fixture
+def right(both: Both) -> duckdb.DuckDBPyConnection:
+    return both[1]
 
 
 def _same(sql: str, lab: Lab, right: duckdb.DuckDBPyConnection) -> str:
