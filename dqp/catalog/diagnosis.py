@@ -6,6 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
 from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
@@ -74,6 +78,8 @@ def explained(
         hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
         return wrong(message[:_ELLIPSIS], hint, position)
     if match := re.match(r'Referenced table "(.+?)" not found', message):
+        if (column := _column_of_subquery(sql, fault)) is not None:
+            return wrong(*_missing_in(match[1], *column, columns()))
         return wrong(f"There is no table {match[1]!r} in this FROM clause.", _nearest_quoted(match[1], rest))
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
         hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
@@ -113,6 +119,37 @@ def _missing_column(sql: str, fault: Fault, name: str, tables: Columns) -> tuple
         hint = unfit_quotes(sql, SYNTAX) or text or hint
     where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
     return f"There is no column {name!r}{where}.", hint
+
+
+def _column_of_subquery(sql: str, fault: Fault) -> tuple[str, exp.Expression] | None:
+    """The name of the column at the fault, and the member of FROM that has the name before it. Where it is one of a
+    subquery, DuckDB misses the column there, looks for it in the query around it, and reports a missing table."""
+    try:
+        columns = sqlglot.parse_one(sql, read="duckdb").find_all(exp.Column)
+    except (SqlglotError, RecursionError):
+        return None
+    for column in columns:
+        if fault.position is None or column.parts[0].meta.get("start") != fault.position - 1:
+            continue
+        select = column.find_ancestor(exp.Select)
+        while select is not None:
+            members = [each.this for each in (select.args.get("from_"), *select.args.get("joins", ())) if each]
+            for member in (*members, *select.args.get("laterals", ())):
+                if member.alias_or_name.casefold() == column.table.casefold():
+                    return column.name, member
+            select = select.find_ancestor(exp.Select)
+    return None
+
+
+def _missing_in(table: str, name: str, member: exp.Expression, tables: Columns) -> tuple[str, str | None]:
+    """Message and hint for a column that the member of FROM, called ``table`` in the query, does not have."""
+    read = {
+        each: names for each, names in tables.items() if each.rpartition(".")[2].casefold() == member.name.casefold()
+    }
+    known = [each for names in read.values() for each in names]
+    if isinstance(member, exp.Subquery):
+        known = [each for each in member.named_selects if each != "*"]
+    return _similar(read, name) or (f"There is no column {name!r} in {table}.", nearest(name, known) if known else None)
 
 
 def _nearest_quoted(name: str, rest: str) -> str | None:

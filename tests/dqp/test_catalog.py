@@ -235,6 +235,22 @@ def test_parameters(small: Catalog) -> None:
         ("select * exclude (amtt) from pg.orders", 19, "EXCLUDE list not found.*'amt'"),
         ("select * from PG.ORDRS", 15, "no table pg.ORDRS.*'orders'"),
         ("select x.id from pg.orders o", 8, "no table 'x' in this FROM clause.*o"),
+        (
+            "select p.id from pg.people p where exists (select 1 from pg.orders o where o.amtt = p.id)",
+            76,
+            "no column 'amtt' in o.*'amt'",
+        ),
+        (
+            "select p.id, x.a from pg.people p, lateral (select pg.orders.amtt a from pg.orders where s = p.name) x",
+            52,
+            "no column 'amtt' in pg.orders.*'amt'",
+        ),
+        (
+            "select p.id from pg.people p where p.id in (select o.total from (select amt totl from pg.orders) o)",
+            52,
+            "no column 'total' in o.*'totl'",
+        ),
+        ("select (select x.amt from pg.orders o) from pg.people", 16, "no table 'x' in this FROM clause"),
         ("select * from pg.ordrs", 15, "no table pg.ordrs.*'orders'"),
         ('select * from pg."ordrs"', 15, "no table pg.ordrs.*'orders'"),
         ("select * from pg.ordrs o", 15, r"no table pg\.ordrs\.\n.*'orders'"),
