@@ -405,6 +405,17 @@ def column(identifier: str) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=identifier, quoted=True))
 
 
+def numbered(tree: Operator, number: str, groups: list[exp.Expression], order: list[exp.Expression]) -> Project:
+    """The tree's rows with their number, from 1, in their group and this order, in the column ``number``."""
+    window = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=groups,
+        order=exp.Order(expressions=order) if order else None,
+        over="OVER",
+    )
+    return Project(tree, (*((each, column(each)) for each in tree.columns), (number, window)))
+
+
 def quoted(identifier: str) -> str:
     """The identifier in DuckDB's SQL."""
     return '"' + identifier.replace('"', '""') + '"'

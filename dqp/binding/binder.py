@@ -31,6 +31,7 @@ from dqp.algebra.chains import balanced
 from dqp.algebra.functions import REVEALING
 from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
 from dqp.binding import structs
+from dqp.binding.common_tables import reads_itself
 from dqp.binding.expressions import IN_LIST, Expressions
 from dqp.binding.from_clause import values
 from dqp.binding.marks import marked, settled
@@ -38,7 +39,7 @@ from dqp.binding.parameters import Parameters, Statement, read, tokens
 from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded, only
 from dqp.binding.select import Select, is_constant, limits, ordered, position_of
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
-from dqp.binding.verbatim import reads_itself, verbatim
+from dqp.binding.verbatim import verbatim
 from dqp.catalog.catalog import Catalog
 
 DEEPEST = 60

@@ -27,6 +27,7 @@ from dqp.algebra.operators import (
     Scan,
     Sort,
     column,
+    numbered,
 )
 from dqp.algebra.trees import free, used
 from dqp.algebra.types import same_values
@@ -205,13 +206,7 @@ class _Lateral:
         if tree.limit is None and not tree.offset:
             return tree.with_inputs(below)  # a list above it has this order
         number = self.names.new("row_number")
-        window = exp.Window(
-            this=exp.RowNumber(),
-            partition_by=[column(each) for each in keys],
-            order=exp.Order(expressions=[each.copy() for each in tree.keys]) if tree.keys else None,
-            over="OVER",
-        )
-        numbered = Project(below, (*_passed(below.columns), (number, window)))
+        rows = numbered(below, number, list(map(column, keys)), [each.copy() for each in tree.keys])
         ends: list[exp.Expression] = []
         if tree.offset:
             ends.append(exp.GT(this=column(number), expression=exp.Literal.number(tree.offset)))
@@ -219,7 +214,7 @@ class _Lateral:
             ends.append(exp.LTE(this=column(number), expression=exp.Literal.number(tree.offset + tree.limit)))
         condition = all_of(ends)
         assert condition is not None
-        return Project(Filter(numbered, condition), _passed(below.columns))
+        return Project(Filter(rows, condition), _passed(below.columns))
 
     def closed(self, node: Operator) -> None:
         if any(used(each) & self.outer for each in node.expressions):

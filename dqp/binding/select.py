@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Project, Sort, column
+from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Project, Sort, column, numbered
 from dqp.algebra.trees import free, substituted
 from dqp.binding.expressions import Expressions
 from dqp.binding.from_clause import from_clause
@@ -348,15 +348,8 @@ class Select:
         )
         number = self.names.new("row_number")
         sorting = [ordered(like, key) for key, like in order if key not in {each for each, _ in groups}]
-        window = exp.Window(
-            this=exp.RowNumber(),
-            partition_by=[key for key, _ in groups],
-            order=exp.Order(expressions=sorting) if sorting else None,
-            over="OVER",
-        )
-        passed = tuple((each, column(each)) for each in self.tree.columns)
-        numbered = Project(self.tree, (*passed, (number, window)))
-        self.tree = Filter(numbered, exp.EQ(this=column(number), expression=exp.Literal.number(1)))
+        first = exp.EQ(this=column(number), expression=exp.Literal.number(1))
+        self.tree = Filter(numbered(self.tree, number, [key for key, _ in groups], sorting), first)
 
 
 def _varies(node: exp.Expression) -> bool:
