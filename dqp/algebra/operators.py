@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
     from dqp.algebra.table import Table
 
-JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""``inner`` without a condition is a cross join; ``semi`` and ``anti`` give the columns of the left side only."""
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "asof", "asof left"]
+"""``inner`` without a condition is a cross join; ``semi`` and ``anti`` give the columns of the left side only. ``asof``
+and ``asof left``: of the rows that fulfil the condition, which has one comparison beside equalities, the one with the
+nearest value. Every part of that condition is about both sides."""
+ASOF = frozenset(("asof", "asof left"))
+OF_LEFT = frozenset(("inner", "left", "semi", "anti", *ASOF))
+"""Joins that take each row of the left side by itself: a filter on its columns may be done before."""
+OF_RIGHT = frozenset(("inner", "right"))
+"""As ``OF_LEFT``, of the right side."""
 SetKind = Literal["union", "intersect", "except"]
 ExchangeKind = Literal["gather", "hash", "broadcast", "spread"]
 Item = tuple[str, exp.Expression]
@@ -289,7 +296,7 @@ class SetOperation(_Binary):
 
 @dataclass(frozen=True)
 class Verbatim(Operator):
-    """A query that DuckDB runs as it is written, because no other operator covers it (recursive CTEs, ASOF JOIN, PIVOT,
+    """A query that DuckDB runs as it is written, because no other operator covers it (recursive CTEs, PIVOT,
     unnest …). ``query`` reads the tables ``names[i]``; table i has the columns ``exposed[i]``, (name in the
     query, identifier of ``parts[i]``). ``outputs`` are (identifier, name of the query's output column)."""
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from dai.errors import NotFoundError, StatementError
+from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import value
-from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
-from dqp.algebra.trees import free
+from dqp.algebra.operators import ASOF, Inline, Join, JoinKind, Operator, Scan, subqueries
+from dqp.algebra.trees import free, used
 from dqp.binding.expressions import Expressions
 from dqp.binding.lateral import lateral_join
 from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded, only
@@ -26,6 +27,7 @@ _DERIVED = frozenset(("this", "alias", "joins"))
 _JOIN = frozenset(("this", "on", "using", "side", "kind", "method"))
 _FIELDS = ("STRUCT", "MAP", "UNION", "JSON", "VARIANT", "GEOMETRY")
 _SIDES: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
+_ASOF: dict[JoinKind, JoinKind] = {"inner": "asof", "left": "asof left"}
 _ARROW: dict[str, tuple[pa.DataType, type]] = {
     "INTEGER": (pa.int32(), int),
     "BIGINT": (pa.int64(), int),
@@ -207,9 +209,13 @@ class _From:
         self, left: Member, right: Member, join: exp.Expression, around: list[Scope], lateral: bool = False
     ) -> Member:
         method, side, kind = ((join.args.get(each) or "").upper() for each in ("method", "side", "kind"))
-        if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+        if method not in ("", "NATURAL", "ASOF") or kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
             raise Unmodelled(f"{method} {kind} join")
         how: JoinKind = "semi" if kind == "SEMI" else "anti" if kind == "ANTI" else _SIDES.get(side, "inner")
+        if method == "ASOF":
+            if how not in _ASOF or lateral:
+                raise Unmodelled(f"{method} {side} {kind} join")
+            how = _ASOF[how]
         if how in ("semi", "anti") and side not in ("", "LEFT"):
             raise Unmodelled("right semi join")
         both = _both(left[1], right[1])
@@ -222,6 +228,8 @@ class _From:
             both.merged = {**both.merged, **merged}
         elif join.args.get("on") is not None:
             condition = self.condition(join.args["on"], both, around)
+        if how in ASOF and not _is_nearest(condition, left[0], right[0]):
+            raise Unmodelled("ASOF JOIN by something else than a comparison and equalities of both sides")
         result = left[1] if how in ("semi", "anti") else both
         if (how == "inner" or lateral) and isinstance(condition, exp.Boolean) and condition.this:
             condition = None
@@ -257,7 +265,9 @@ class _From:
             one, other = left.find(key), right.find(key)
             if one is None or other is None:
                 raise Unmodelled("column of USING")
-            equal = exp.EQ(this=one[0], expression=other[0])
+            # ASOF JOIN compares the last one.
+            equality = exp.GTE if kind in ASOF and name == names[-1] else exp.EQ
+            equal = equality(this=one[0], expression=other[0])
             condition = equal if condition is None else exp.And(this=condition, expression=equal)
             result: exp.Expression = one[0].copy()
             if kind == "right":
@@ -269,6 +279,20 @@ class _From:
             merged[key[0]] = Merged(key[0], result, hidden)
         assert condition is not None
         return condition, merged
+
+
+def _is_nearest(condition: exp.Expression | None, left: Operator, right: Operator) -> bool:
+    """Whether it is one comparison beside equalities, each of something of one side with something of the other."""
+    sides = {frozenset(left.columns), frozenset(right.columns)}
+    comparisons = 0
+    for each in conjuncts(condition):
+        if not isinstance(each, exp.EQ | exp.GT | exp.GTE | exp.LT | exp.LTE) or subqueries(each):
+            return False
+        operands = [used(each.this), used(each.expression)]
+        if {side for names in operands for side in sides if names and names <= side} != sides:
+            return False
+        comparisons += not isinstance(each, exp.EQ)
+    return comparisons == 1
 
 
 def _both(left: Scope, right: Scope) -> Scope:

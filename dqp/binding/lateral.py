@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
+    OF_LEFT,
     Aggregate,
     Distinct,
     Filter,
@@ -104,7 +105,7 @@ class _Lateral:
         if right.kind == "inner":
             both = self.joined(self.joined(left, right.left), right.right)
             return both if right.condition is None else Filter(both, right.condition)
-        if right.kind not in ("left", "semi", "anti") or free(right.right) & self.outer:
+        if right.kind not in OF_LEFT or free(right.right) & self.outer:
             raise Unmodelled("lateral join")
         return replace(right, left=self.joined(left, right.left))
 
@@ -171,7 +172,7 @@ class _Lateral:
         return tree.with_inputs(below), keys
 
     def keyed_join(self, tree: Join) -> tuple[Operator, Keys]:
-        if tree.kind not in ("inner", "left", "semi", "anti"):
+        if tree.kind not in OF_LEFT:
             raise Unmodelled("lateral join")
         left, keys = self.keyed(tree.left)
         own, more = self.divided(tree.condition, tree)

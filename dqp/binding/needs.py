@@ -36,7 +36,7 @@ def _doubtful(node: exp.Expr) -> bool:
     if isinstance(node, exp.Star):
         return not isinstance(node.parent, exp.Count)
     if isinstance(node, exp.Join):
-        return bool(node.method or node.args.get("using"))
+        return node.method.upper() not in ("", "ASOF") or bool(node.args.get("using"))
     if isinstance(node, exp.Table):
         return bool(node.alias_column_names)
     return isinstance(node, exp.Columns | exp.Pivot | exp.PositionalColumn)

@@ -52,6 +52,12 @@ def _operator(binder: Binder, closed: exp.Expression, items: tuple[tuple[str, st
     """The Verbatim of a query expression with all its common table expressions; ``closed`` is changed."""
     if isinstance(closed, exp.Table):
         raise Unmodelled("a table alone")
+    for each in closed.find_all(exp.Join):
+        if each.method.upper() == "ASOF" and each.side.upper() in ("RIGHT", "FULL"):
+            raise StatementError(
+                f"A federation has no ASOF {each.side.upper()} JOIN: DuckDB 2.0 does not always end one.",
+                hint="Write ASOF LEFT JOIN, and add the rows without a partner by UNION ALL.",
+            )
     ctes = taken_out(closed)
     queries = [*_alone_within(binder, closed, ctes), *_with_calls(binder, closed, ctes)]
     _without_moments(binder, _unmarked(closed))
@@ -255,7 +261,7 @@ def _with_calls(binder: Binder, closed: exp.Expression, ctes: Ctes) -> list[_Que
         else:
             raise StatementError(
                 f"The operation call {call.name} cannot run inside this query: DuckDB runs a query with "
-                "WITH RECURSIVE, PIVOT, ASOF JOIN, unnest or the like as it is written.",
+                "WITH RECURSIVE, PIVOT, unnest or the like as it is written.",
                 position=place_of(call),
                 hint=f"Call it outside that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery in its "
                 "FROM that uses no columns of the query around it.",

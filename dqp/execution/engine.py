@@ -153,6 +153,8 @@ class Engine:
             root.execute("SET GLOBAL TimeZone = 'UTC'")
         unwanted = _UNWANTED if self._choosing is self else f"{_UNWANTED},{_OF_SIZES}"
         root.execute("SET GLOBAL disabled_optimizers = ?", [unwanted])
+        # It does not know how many rows come, takes them for few, and would compare each with each in an ASOF JOIN.
+        root.execute("SET GLOBAL asof_loop_join_threshold = 0")
         root.execute("SET GLOBAL enable_external_access = false")
         self._profiling = [_profiling(root) for _ in range(self._measured)]
         root.execute("SET GLOBAL lock_configuration = true")

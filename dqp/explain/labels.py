@@ -45,7 +45,9 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
     if isinstance(node, Join):
         condition = "" if node.condition is None else cut(expression_sql(node.condition))
         cross = node.kind == "inner" and node.condition is None
-        return f"{'Cross' if cross else node.kind.capitalize()} join", (condition,) if condition else ()
+        return f"{'Cross' if cross else node.kind.capitalize().replace('Asof', 'ASOF')} join", (
+            condition,
+        ) if condition else ()
     if isinstance(node, Aggregate):
         by = _list(_item(*each) for each in node.keys)
         aggregates = _list(_item(*each) for each in node.aggregates)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.constants import narrowed
-from dqp.algebra.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
+from dqp.algebra.operators import OF_LEFT, Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
 from dqp.algebra.trees import walk, walk_deep
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
@@ -116,7 +116,7 @@ def _side(node: Operator) -> int | None:
         return 0
     if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
         return 0
-    if isinstance(node, Join) and node.kind in ("left", "semi", "anti"):
+    if isinstance(node, Join) and node.kind in OF_LEFT - {"inner"}:
         return 0
     if isinstance(node, Join) and node.kind == "inner":
         scans = [_below(each) for each in node.inputs]

@@ -19,6 +19,8 @@ from sqlglot import exp
 
 from dqp.algebra.constants import literal
 from dqp.algebra.operators import (
+    OF_LEFT,
+    OF_RIGHT,
     SELECTIVITY,
     Aggregate,
     Distinct,
@@ -173,7 +175,7 @@ def _origin(tree: Operator, key: exp.Expression) -> tuple[Remote, exp.Expression
     if isinstance(tree, Filter):
         return _origin(tree.input, key)
     if isinstance(tree, Join):
-        sides = {"left": (tree.left,), "right": (tree.right,), "full": ()}.get(tree.kind, tree.inputs)
+        sides = tuple(each for each, kinds in zip(tree.inputs, (OF_LEFT, OF_RIGHT), strict=True) if tree.kind in kinds)
         side = next((each for each in sides if needed <= set(each.columns)), None)
         return None if side is None else _origin(side, key)
     return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dqp.algebra.operators import (
+    ASOF,
     Aggregate,
     Call,
     Distinct,
@@ -260,8 +261,8 @@ class Renderer:
     def _join(self, node: Join) -> Select:
         if node.kind in ("semi", "anti"):
             return self._semi(node)
-        left = self._bared(node.left) if node.kind in ("right", "full") else self._opened(node.left)
-        right = self._bared(node.right) if node.kind in ("left", "full") else self._opened(node.right)
+        left = self._bared(node.left) if node.kind in ("right", "full", *ASOF) else self._opened(node.left)
+        right = self._bared(node.right) if node.kind in ("left", "full", *ASOF) else self._opened(node.right)
         columns = {**left.columns, **right.columns}
         condition = None
         if node.condition is not None:

@@ -8,6 +8,7 @@ from sqlglot import exp
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import (
+    ASOF,
     Join,
     Names,
     Operator,
@@ -64,7 +65,10 @@ def context(catalog: Catalog) -> Context:
 
 
 def joined(left: Operator, right: Operator, kind: str = "inner") -> Join:
-    condition = exp.EQ(this=column(left.columns[0]), expression=column(right.columns[0]))
+    condition: exp.Expression = exp.EQ(this=column(left.columns[0]), expression=column(right.columns[0]))
+    if kind in ASOF:
+        near = exp.GTE(this=column(left.columns[1]), expression=column(right.columns[1]))
+        condition = exp.And(this=condition, expression=near)
     return Join(left, right, kind, condition)  # type: ignore[arg-type]
 
 

@@ -119,6 +119,10 @@ def test_keys_of_a_column_of_which_nothing_is_known(held: range, rows: float, sa
         ("right", "s", False),
         ("full", "l", False),
         ("full", "s", False),
+        ("asof", "l", True),
+        ("asof", "s", True),
+        ("asof left", "l", False),
+        ("asof left", "s", True),
     ],
 )
 def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from dqp.algebra.keys import MOST_KEYS
-from dqp.algebra.operators import Aggregate, Join, Operator, Project, Remote, SetOperation
+from dqp.algebra.operators import ASOF, Aggregate, Join, Operator, Project, Remote, SetOperation
 from dqp.algebra.trees import walk
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
@@ -56,12 +56,12 @@ def reductions(
     left, after = expected.left, expected.after
     seconds: dict[Remote, float] = {}
     for join in nodes:
-        if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
+        if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left", *ASOF):
             continue
         for one, other in join.equal_columns:
             for (side, key), (other_side, name), reduces in (
                 ((join.left, one), (join.right, other), True),
-                ((join.right, other), (join.left, one), join.kind != "left"),
+                ((join.right, other), (join.left, one), join.kind not in ("left", "asof left")),
             ):
                 build = next(_leaves(side, key), None) if reduces else None
                 if build is None or build[1] != key:  # the keys of one query of a union are not all

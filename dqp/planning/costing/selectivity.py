@@ -19,7 +19,7 @@ from sqlglot import exp
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number, value
 from dqp.algebra.keys import Keys, number_of_keys
-from dqp.algebra.operators import SELECTIVITY, Nested
+from dqp.algebra.operators import ASOF, SELECTIVITY, Nested
 from dqp.algebra.trees import used
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
 
@@ -233,6 +233,11 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         matching = _matched(left, right, pairs, others)
         rows = left.rows * (matching if kind == "semi" else max(LONELY, 1 - matching))
         return Estimate(max(1.0, rows), left.columns, left.keys, left.same)
+    if kind in ASOF:
+        matching = _matched(left, right, pairs, others)
+        rows = left.rows * (matching if kind == "asof" else 1.0)
+        columns = {**left.columns, **(right.columns if kind == "asof" else _filled(right, matching))}
+        return Estimate(max(1.0, rows), columns, left.keys, left.same)
     rows = left.rows * right.rows * _joining(left, right, pairs) * others
     if kind in ("left", "full"):
         rows = max(rows, left.rows)

@@ -16,6 +16,7 @@ from dqp.algebra.chains import conjuncts
 from dqp.algebra.dialects import properties
 from dqp.algebra.keys import MOST_LOOKED_UP, Keys, Members
 from dqp.algebra.operators import (
+    ASOF,
     SELECTIVITY,
     Aggregate,
     Distinct,
@@ -145,6 +146,8 @@ class Work:
         pairs = node.equal_columns
         residual = len(pairs) < len(conjuncts(node.condition))
         semi = node.kind in ("semi", "anti")
+        if node.kind in ASOF:
+            return (left + right) * price.sort + rows * price.work
         if not pairs:
             return left * right * price.pair + rows * price.work
         if not price.lookup:

@@ -20,6 +20,8 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from dqp.algebra.operators import (
+    OF_LEFT,
+    OF_RIGHT,
     Aggregate,
     Call,
     Distinct,
@@ -166,10 +168,10 @@ class Spreading:
         most = (
             self._thresholds.broadcast_bytes if join_keys is None else min(self._thresholds.broadcast_bytes, moved / 4)
         )
-        if node.kind in ("inner", "left", "semi", "anti") and left.how != "one" and right_size.bytes <= most:
+        if node.kind in OF_LEFT and left.how != "one" and right_size.bytes <= most:
             tree = node.with_inputs(left.tree, Exchange(right.tree, "broadcast"))
             return _Placed(tree, left.how, left.keys)
-        if node.kind in ("inner", "right") and right.how != "one" and left_size.bytes <= most:
+        if node.kind in OF_RIGHT and right.how != "one" and left_size.bytes <= most:
             tree = node.with_inputs(Exchange(left.tree, "broadcast"), right.tree)
             return _Placed(tree, right.how, right.keys)
         if join_keys is None:
@@ -179,7 +181,7 @@ class Spreading:
             return skewed
         one, other = self._hashed(left, left_keys), self._hashed(right, right_keys)
         tree = node.with_inputs(one.tree, other.tree)
-        if node.kind in ("inner", "left", "semi", "anti"):
+        if node.kind in OF_LEFT:
             return _Placed(tree, "hashed", left_keys)
         return _Placed(tree, "hashed", right_keys) if node.kind == "right" else _Placed(tree, "split")
 
@@ -197,7 +199,7 @@ class Spreading:
     def _skewed(self, node: Join, left: _Placed, right: _Placed, one: Keys, other: Keys) -> _Placed | None:
         """The join hashed by one column with frequent values. For these, the left rows are spread in turn and the right
         rows are broadcast. So each left row is in one place, with all right rows that may match it."""
-        if node.kind not in ("inner", "left", "semi", "anti"):
+        if node.kind not in OF_LEFT:
             return None
         for (key, _), (matching, _) in zip(one, other, strict=True):
             heavy = self._heavy.get(key, ())

@@ -10,6 +10,9 @@ from sqlglot import exp
 
 from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
+    ASOF,
+    OF_LEFT,
+    OF_RIGHT,
     Aggregate,
     Distinct,
     Exchange,
@@ -157,9 +160,9 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
     for each in predicates:
         names = used(each)
         of_left, of_right = not names.isdisjoint(left), not names.isdisjoint(right) and kind not in ("semi", "anti")
-        if of_left and not of_right and kind in ("inner", "left", "semi", "anti"):
+        if of_left and not of_right and kind in OF_LEFT:
             to_left.append(each)
-        elif of_right and not of_left and kind in ("inner", "right"):
+        elif of_right and not of_left and kind in OF_RIGHT:
             to_right.append(each)
         elif of_left and of_right and kind == "inner":
             here.append(each)
@@ -189,11 +192,11 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
             if kind != "right":
                 inferred = _inferred(equalities, known_left, context)
                 to_right += [each for each in inferred if used(each) <= right and each not in known_right]
-            if kind in ("right", "semi"):
+            if kind in ("right", "semi", "asof"):
                 inferred = _inferred(equalities, known_right, context)
                 to_left += [each for each in inferred if used(each) <= left and each not in known_left]
-    below_left = _matched(tree.left, here) if kind in ("inner", "right", "semi") else tree.left
-    below_right = _matched(tree.right, here) if kind in ("inner", "left", "semi") else tree.right
+    below_left = _matched(tree.left, here) if kind in ("inner", "right", "semi", "asof") else tree.left
+    below_right = _matched(tree.right, here) if kind in ("inner", "left", "semi", *ASOF) else tree.right
     join = replace(
         tree,
         left=_pushed(below_left, _different(to_left), context),
@@ -211,7 +214,7 @@ def _matched(tree: Operator, conditions: Predicates) -> Operator:
         return tree
     tree = _narrowed(tree, conditions, frozenset(tree.left.columns), frozenset(tree.right.columns))
     left = _matched(tree.left, conditions) if tree.kind not in ("right", "full") else tree.left
-    right = _matched(tree.right, conditions) if tree.kind in ("inner", "right") else tree.right
+    right = _matched(tree.right, conditions) if tree.kind in OF_RIGHT else tree.right
     return tree.with_inputs(left, right)
 
 
@@ -220,6 +223,8 @@ def _narrowed(tree: Join, predicates: Predicates, left: frozenset[str], right: f
     kind = tree.kind
     if kind in ("left", "full") and any(rejects_nulls(each, right) for each in predicates):
         kind = "inner" if kind == "left" else "right"
+    if kind == "asof left" and any(rejects_nulls(each, right) for each in predicates):
+        kind = "asof"
     if kind in ("right", "full") and any(rejects_nulls(each, left) for each in predicates):
         kind = "inner" if kind == "right" else "left"
     return tree if kind == tree.kind else replace(tree, kind=kind)
@@ -282,9 +287,9 @@ def facts(tree: Operator) -> Predicates:
         return [*mine, *facts(tree.input)]
     if isinstance(tree, Join):
         of_sides: Predicates = []
-        if tree.kind in ("inner", "left", "semi", "anti"):
+        if tree.kind in OF_LEFT:
             of_sides += facts(tree.left)
-        if tree.kind in ("inner", "right"):
+        if tree.kind in (*OF_RIGHT, "asof"):
             of_sides += facts(tree.right)
         return of_sides
     if isinstance(tree, Project):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dqp.algebra.chains import all_of, any_of, conjuncts
-from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
+from dqp.algebra.operators import OF_RIGHT, Aggregate, Filter, Join, Nested, Operator, Project, column
 from dqp.algebra.trees import used, walk
 from dqp.planning.common_subtrees import alike
 from dqp.planning.context import Context
@@ -73,7 +73,7 @@ def _without(tree: Operator, keys: Mapping[str, str], filters: Predicates, conte
         return tree.with_inputs(_without(tree.input, below_keys, filters, context))
     if isinstance(tree, Join):
         left = _without(tree.left, keys, filters, context) if tree.kind not in ("right", "full") else tree.left
-        right = _without(tree.right, keys, filters, context) if tree.kind in ("inner", "right") else tree.right
+        right = _without(tree.right, keys, filters, context) if tree.kind in OF_RIGHT else tree.right
         return tree.with_inputs(left, right)
     return tree
 

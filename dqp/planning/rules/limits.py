@@ -46,7 +46,7 @@ def _limited(tree: Operator, keys: Keys, limit: int, context: Context) -> Operat
         inner = _limited(tree.input, keys, limit, context)
         if inner is None and any(changing(each, functions) for each in items.values()):
             inner = Sort(tree.input, keys, limit)  # the fewer rows are left, the fewer calls
-    elif isinstance(tree, Join) and tree.kind == "left":
+    elif isinstance(tree, Join) and tree.kind in ("left", "asof left"):
         if not all(used(each) <= set(tree.left.columns) for each in keys):
             return None
         left = _limited(tree.left, keys, limit, context) or Sort(tree.left, keys, limit)

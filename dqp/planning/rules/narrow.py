@@ -52,7 +52,7 @@ def _sides(tree: Operator, filled: bool) -> list[tuple[Operator, bool]]:
         left = _sides(tree.left, filled or tree.kind in ("right", "full"))
         if tree.kind in ("semi", "anti"):
             return left
-        return [*left, *_sides(tree.right, filled or tree.kind in ("left", "full"))]
+        return [*left, *_sides(tree.right, filled or tree.kind in ("left", "full", "asof left"))]
     return []
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
-from dqp.algebra.operators import Distinct, Filter, Join, Operator, Project, column
+from dqp.algebra.operators import OF_LEFT, OF_RIGHT, Distinct, Filter, Join, Operator, Project, column
 from dqp.algebra.trees import rewritten, used
 from dqp.algebra.types import same_values
 from dqp.planning.context import Context
@@ -64,10 +64,10 @@ def _below(semi: Join, tree: Operator, source: str, context: Context) -> Operato
         assert semi.condition is not None
         needed = used(semi.condition)
         of_left, of_right = needed & set(tree.left.columns), needed & set(tree.right.columns)
-        if not of_right and tree.kind in ("inner", "left", "semi", "anti"):
+        if not of_right and tree.kind in OF_LEFT:
             lower = _below(semi, tree.left, source, context)
             return None if lower is None else tree.with_inputs(lower, tree.right)
-        if not of_left and tree.kind in ("inner", "right"):
+        if not of_left and tree.kind in OF_RIGHT:
             lower = _below(semi, tree.right, source, context)
             return None if lower is None else tree.with_inputs(tree.left, lower)
     return None

@@ -15,6 +15,8 @@ from sqlglot import exp
 
 from dqp.algebra.chains import all_of, conjuncts
 from dqp.algebra.operators import (
+    OF_LEFT,
+    OF_RIGHT,
     Aggregate,
     Distinct,
     Filter,
@@ -180,7 +182,7 @@ def _released_project(tree: Project, context: Context) -> tuple[Operator, Predic
 
 
 def _released_join(tree: Join, context: Context) -> tuple[Operator, Predicates] | None:
-    if tree.kind not in ("inner", "left", "semi", "anti"):
+    if tree.kind not in OF_LEFT:
         return None
     left = _released(tree.left, context)
     right = _released(tree.right, context) if tree.kind == "inner" else (tree.right, [])
@@ -396,9 +398,9 @@ def never_null(expression: exp.Expression, tree: Operator) -> bool:
             return any(each == name and isinstance(one, exp.Count) for each, one in tree.aggregates)
         return item is not None and never_null(item, tree.input)
     if isinstance(tree, Join):
-        if tree.kind in ("inner", "left", "semi", "anti") and name in tree.left.columns:
+        if tree.kind in OF_LEFT and name in tree.left.columns:
             return never_null(expression, tree.left)
-        if tree.kind in ("inner", "right") and name in tree.right.columns:
+        if tree.kind in OF_RIGHT and name in tree.right.columns:
             return never_null(expression, tree.right)
         return False
     if isinstance(tree, Distinct | Sort):

@@ -17,6 +17,8 @@ from sqlglot import exp
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.keys import MOST_KEYS
 from dqp.algebra.operators import (
+    OF_LEFT,
+    OF_RIGHT,
     Aggregate,
     Call,
     Distinct,
@@ -101,7 +103,7 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
                 ((join.right, other), (join.left, one)),
                 ((join.left, one), (join.right, other)),
             ):
-                kinds = ("inner", "semi", "right") if probe is join.left else ("inner", "semi", "left", "anti")
+                kinds = {"inner", "semi", "right", "asof"} if probe is join.left else OF_LEFT
                 if join.kind not in kinds or (source := _source_of(build, key)) is None:
                     continue
                 for leaf, wanted in filter(None, targets(probe, name, context)):
@@ -368,8 +370,8 @@ def commutes(tree: Operator, input: Operator, name: str) -> bool:
         partitions = partition_keys(tree.expressions)
         return partitions is None or name in partitions
     if isinstance(tree, Join):
-        kept = {"inner": (0, 1), "semi": (0,), "anti": (0,), "left": (0,), "right": (1,), "full": ()}[tree.kind]
-        return any(input is tree.inputs[each] for each in kept)
+        sides = zip(tree.inputs, (OF_LEFT, OF_RIGHT), strict=True)
+        return any(input is each and tree.kind in kinds for each, kinds in sides)
     return True
 
 

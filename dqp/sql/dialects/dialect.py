@@ -151,11 +151,11 @@ class Dialect(Functions, DialectProperties):
 
     def _join(self, node: Join) -> Select:
         if node.kind not in self.JOINS:
-            raise self.refuse(f"a {node.kind} join")
+            raise self.refuse(f"{node.kind.upper()} JOIN")
         if node.kind == "full" and not _is_equijoin(node):
             raise self.refuse("a full join on anything but equal columns of both sides")
         query = super()._join(node)
-        for side, kinds in ((node.left, ("right", "full")), (node.right, ("left", "full"))):
+        for side, kinds in ((node.left, ("right", "full")), (node.right, ("left", "full", "asof left"))):
             if node.kind in kinds:
                 self.filled.difference_update(side.columns)
         if query.tables > self.MOST_TABLES:

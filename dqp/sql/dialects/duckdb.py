@@ -59,7 +59,7 @@ class DuckDB(Dialect):
         table_row=1e-8,
     )
     MOST_NUMBERS = 20_000
-    JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
+    JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti", "asof", "asof left"})
     COLUMNS: ClassVar = {
         **{each: frozenset({each}) for each in (*_TYPES.split(), "interval")},
         "timestamp with time zone": frozenset({"timestamptz"}),

@@ -63,7 +63,7 @@ FORMS = (
     "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.amt = q.{w} AND q.{w} IN (1.5, 2, 3.0, '5')",
     "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.d = q.ts WHERE q.ts >= '2000-02-29'",
     "SELECT p.id, q.id AS other FROM {a} p FULL JOIN {b} q ON p.x = q.{w} AND p.y > q.{w}",
-    "SELECT p.id, q.id AS other FROM {a} p ASOF RIGHT JOIN {b} q ON p.code = q.code AND p.id >= q.id",
+    "SELECT p.id, q.id AS other FROM {a} p ASOF LEFT JOIN {b} q ON p.code = q.code AND p.id >= q.id AND p.id > {n}",
     "SELECT * FROM (SELECT id, {c} FROM {a}) p NATURAL LEFT JOIN (SELECT id, {c}, {w} AS z FROM {b}) q",
     (
         "SELECT p.id, q.{c} FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND q.{w} > (SELECT MIN({w}) FROM {a}"

@@ -61,7 +61,7 @@ def _aggregate(rng: random.Random) -> str:
             f"MIN({any_of})",
             f"MAX({any_of})",
             "SUM(p.amt) + 1",
-            f"SUM({whole} * 2)",
+            f"SUM(CAST({whole} AS BIGINT) * 2)",
             f"COUNT(*) FILTER (WHERE {whole} > 1)",
         )
     )

@@ -460,3 +460,17 @@ select o.id, l.a, l.b from pg.orders o, lateral (select o.id + 1 as a, 'x' as b)
 select a.id, b.id, l.qty from pg.customers a, pg.orders b left join lateral (select i.qty from data.items i where i.order_id = a.id) l on l.qty <= b.id
 select a.id, b.id, l.n from pg.customers a, pg.orders b join lateral (select count(*) n from data.items i where i.order_id = a.id and i.qty = b.id) l on true
 select c.id, l.x from maria.customers c, lateral (select list(id) x from (select id from pg.orders o where o.customer = c.id order by id desc)) l
+select a.id, b.id from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id
+select * from (select id, customer from pg.orders where amount > 6) a asof join (select customer, id from pg.orders where note is not null) b on a.customer = b.customer and a.id > b.id where a.id > 1
+select a.id, b.id from pg.orders a asof left join pg.orders b on a.customer = b.customer and a.id > b.id where b.note = 'a' and a.note = 'b'
+select a.id, b.id from pg.orders a asof left join pg.orders b on a.id > b.id where a.id > 1 and b.id > 1
+select a.id, customer, id, b.id from pg.orders a asof left join (select customer, id + 1 as id from pg.orders) b using (customer, id)
+select * from pg.orders a asof join (select customer, id from pg.orders) b using (customer, id)
+select a.id, b.id from pg.orders a asof left join (select * from pg.orders where customer = 2) b on a.customer = b.customer and b.id <= a.id - 1 order by a.id limit 3
+select a.id, c.name, b.id from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id < b.id join maria.customers c on c.id = b.customer
+select b.note, count(*), sum(a.amount) from pg.orders a asof left join pg.orders b on a.customer = b.customer and a.id > b.id group by b.note
+select a.id from pg.orders a asof left join pg.orders b on a.customer = b.customer and a.id > b.id where b.id is null
+select a.id, b.id from (select id, 1 as one from pg.orders) a asof left join pg.orders b on a.one = b.customer and a.id > b.id
+select c.id, l.x, l.y from maria.customers c, lateral (select a.id x, b.id y from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id where a.customer = c.id) l
+select id from maria.customers c where exists (select 1 from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id where a.customer = c.id and b.amount > 1)
+select c.id, o.id from maria.customers c asof join pg.orders o on c.id >= o.id where o.id in (select order_id from data.items)

@@ -12,7 +12,6 @@ select id from pg.orders union all by name select name, id from maria.customers
 select * from pg.orders pivot (sum(amount) for customer in (1, 2))
 from (select customer, amount from pg.orders) unpivot (value for name in (customer))
 pivot pg.orders on customer in (1, 2) using count(*) group by note
-select a.id, b.id from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id
 select * from pg.customers positional join maria.customers
 select count(*) from pg.orders where random() >= 0
 select count(distinct r) <= 6 from (select random() r from pg.orders)
@@ -92,8 +91,6 @@ select unnest([o.id]) from pg.orders o where exists (select 1 from data.items i 
 select unnest([o.id]) from pg.orders o where o.id in (select i.order_id from data.items i where i.qty < o.customer + 5)
 select unnest([o.customer]) as customer from pg.orders o where customer = 1
 select customer + 1 as id, unnest([1]) from pg.orders where id > 2
-select * from (select id, customer from pg.orders where amount > 6) a asof join (select customer, id from pg.orders where note is not null) b on a.customer = b.customer and a.id > b.id where a.id > 1
-select a.id, b.id from pg.orders a asof left join pg.orders b on a.customer = b.customer and a.id > b.id where b.note = 'a' and a.note = 'b'
 select a.id, b.id from pg.customers a positional join maria.customers b where a.id > 1 and b.id > 1
 pivot (select customer, note, amount from pg.orders where id < 6) on note in ('a', 'b') using sum(amount) group by customer
 select unnest([1]), * from pg.orders o, lateral (select i.product from data.items i where i.qty > o.customer) l
@@ -105,3 +102,4 @@ select c.id, l.m from maria.customers c, lateral (select max(id) m from (select 
 select * from maria.customers c, lateral (select o.id as n, 'x' q from pg.orders o where o.customer = c.id) l natural join (select 'x' q, name from pg.customers) p
 with a as (select id from pg.orders), b as (with a as (select id + 10 as id from a) select * from a) select unnest([b.id]), a.id from a, b where b.id = a.id + 10
 with recursive a as (select id from maria.customers c join pg.orders o on o.customer = c.id where id > 1), r(n) as (select 1 union all select n + 1 from r where n < 2), b as (select a.id from a, r) select unnest([id]) from pg.customers
+select a.id, b.id from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id and a.amount > 6
