@@ -36,7 +36,7 @@ from dqp.algebra.trees import walk
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources.local import DriverSource
 from dqp.planning.context import Context
-from dqp.planning.costing.estimates import ColumnStatistics, exact
+from dqp.planning.costing.columns import ColumnStatistics, exact
 from dqp.planning.semijoins import adaptive
 from dqp.planning.semijoins.adaptive import adapt
 from dqp.planning.semijoins.program import Reduction, program, share

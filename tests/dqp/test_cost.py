@@ -16,8 +16,9 @@ from dqp.algebra.trees import walk
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.planning.context import Context
+from dqp.planning.costing.columns import ColumnStatistics
 from dqp.planning.costing.cost import ROUND_TRIP, Estimator, costs
-from dqp.planning.costing.estimates import ColumnStatistics, Estimate
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import referred, selectivity
 from dqp.planning.rules import optimise
 

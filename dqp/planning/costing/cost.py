@@ -29,7 +29,9 @@ from dqp.algebra.operators import (
     Sort,
     Verbatim,
 )
-from dqp.planning.costing.estimates import UNKNOWN, WIDTH, ColumnStatistics, Estimate, aggregated, either, exact
+from dqp.planning.costing.columns import UNKNOWN, WIDTH, ColumnStatistics, either, exact
+from dqp.planning.costing.computed import aggregated
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import joined, selectivity
 
 if TYPE_CHECKING:
@@ -217,7 +219,9 @@ class Estimator:
             unique = {frozenset(columns): rows}
             if len(columns) == 1:
                 columns = {name: replace(each, distinct=rows) for name, each in columns.items()}
-        columns |= {name: aggregated(each, inner, inner.rows / rows) for name, each in tree.aggregates}
+        columns |= {
+            name: aggregated(each, inner.columns, inner.rows, inner.rows / rows) for name, each in tree.aggregates
+        }
         return Estimate(rows, columns, unique, grouped.same)
 
     # Several inputs.

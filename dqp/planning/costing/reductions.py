@@ -12,8 +12,9 @@ from sqlglot import exp
 from dqp.algebra.keys import MOST_KEYS
 from dqp.algebra.operators import ASOF, Aggregate, Join, Operator, Project, Remote, SetOperation
 from dqp.algebra.trees import walk
+from dqp.planning.costing.columns import UNKNOWN
 from dqp.planning.costing.cost import Estimator, costs
-from dqp.planning.costing.estimates import UNKNOWN, Estimate
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, key_seconds
 from dqp.planning.costing.work import Work, indexed
 

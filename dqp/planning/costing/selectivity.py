@@ -21,7 +21,8 @@ from dqp.algebra.constants import number, value
 from dqp.algebra.keys import Keys, number_of_keys
 from dqp.algebra.operators import ASOF, SELECTIVITY, Nested
 from dqp.algebra.trees import used
-from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
+from dqp.planning.costing.columns import UNKNOWN, ColumnStatistics, common
+from dqp.planning.costing.estimates import Estimate
 
 _DEFAULTS = {
     "equal": 0.05,
@@ -179,7 +180,7 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
         bound = _bounds(node, estimate)
         return _DEFAULTS["range"] if bound is None else selectivity([node], estimate)[0]
     if isinstance(node, exp.In) and node.expressions:
-        one = statistics_of(node.this, estimate)
+        one = estimate.computed(node.this)
         inside = [each for each in node.expressions if _inside(each, one)]
         return min(1.0, sum(_frequency(each, one) for each in inside))
     if isinstance(node, exp.Like | exp.ILike):
@@ -199,7 +200,7 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
 
 
 def _equal(node: exp.Expression, estimate: Estimate) -> float:
-    left, right = statistics_of(node.this, estimate), statistics_of(node.expression, estimate)
+    left, right = estimate.computed(node.this), estimate.computed(node.expression)
     if value(node.expression) is not None or value(node.this) is not None:
         one, constant = (left, node.expression) if value(node.expression) is not None else (right, node.this)
         if not _inside(constant, one):

@@ -8,7 +8,7 @@ from sqlglot import exp
 from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column
 from dqp.algebra.trees import exchanged, free, rewritten, used
 from dqp.planning.context import Context
-from dqp.planning.costing.estimates import WIDTH, statistics_of
+from dqp.planning.costing.columns import WIDTH
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict
 from dqp.planning.rules.places import place
 from dqp.planning.rules.subtrees import accepted
@@ -128,7 +128,7 @@ def _width(node: exp.Expression, context: Context, side: Operator) -> float:
         return _width(node.this, context, side)
     if isinstance(node, exp.Literal):
         return 1.0
-    return statistics_of(node, context.estimator.of(side)).width
+    return context.estimator.of(side).computed(node).width
 
 
 def _built(

@@ -17,8 +17,9 @@ from dqp.algebra.operators import Remote, Scan
 from dqp.algebra.trees import walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
+from dqp.planning.costing.columns import UNKNOWN
 from dqp.planning.costing.cost import ROUND_TRIP, costs
-from dqp.planning.costing.estimates import UNKNOWN, Estimate
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, table_seconds
 from dqp.planning.costing.reductions import reducible
 from dqp.planning.predicates import filtered

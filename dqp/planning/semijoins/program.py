@@ -35,9 +35,9 @@ from dqp.algebra.operators import (
 from dqp.algebra.trees import plans_in, remotes, walk, walk_deep
 from dqp.algebra.types import EXACT, same_values
 from dqp.planning.context import Context
+from dqp.planning.costing.columns import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.elapsed import statement_keys
-from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import referred
 from dqp.planning.costing.work import Work, indexed

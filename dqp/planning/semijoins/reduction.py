@@ -21,8 +21,8 @@ from dqp.algebra.keys import in_list, in_numbers, reducing
 from dqp.algebra.operators import Inline, Operator, Remote, Sort, column
 from dqp.algebra.trees import rewritten
 from dqp.planning.context import Context
+from dqp.planning.costing.columns import ColumnStatistics
 from dqp.planning.costing.cost import costs
-from dqp.planning.costing.estimates import ColumnStatistics
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.reductions import reducible
 from dqp.planning.predicates import filtered, with_plans

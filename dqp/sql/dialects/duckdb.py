@@ -1,11 +1,13 @@
 """The dialect of DuckDB databases: nearly everything, because evaluators run the same engine.
 
-An expression whose type is not known here is written as it is, if all its parts are on the list (functions that depend
-on their arguments alone). A statement may compute with such a value and filter by it, but not return it.
+An expression that no operation of the whitelist covers is written as it is, if all its parts are on the list (functions
+that depend on their arguments alone). If its type is not known here, a statement may compute with its value and filter
+by it, but not return it or group by it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from sqlglot import exp
@@ -15,7 +17,7 @@ from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Nested, Operator
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, expanded
-from dqp.sql.dialects.typing import BOOLEAN, DOUBLE, NotPushed, Type, parsed
+from dqp.sql.dialects.typing import BIGINT, BOOLEAN, DATE, DOUBLE, VARCHAR, NotPushed, Type, parsed
 from dqp.sql.render import Columns
 from dqp.sql.render_duckdb import TRUTHS, enclosed
 
@@ -28,15 +30,29 @@ _NUMBERS = "tinyint smallint integer bigint hugeint decimal double"
 _UNKNOWN = Type("?")
 _PURE = frozenset(
     """Abs Acos Add And Any Array Asin Atan Atan2 Avg Between BitwiseAnd BitwiseOr BitwiseXor Boolean Case Cast
-    Cbrt Ceil Coalesce Column Concat ConcatWs Contains Cos Cot Count DPipe DataType DataTypeParam DateDiff
-    DateTrunc Day DayOfMonth DayOfWeek DayOfYear Degrees Distinct Div EQ EndsWith Escape Exp Extract Filter
-    Floor GT GTE Greatest Hour ILike Identifier If In IntDiv Interval Is LT LTE Least Left Length Levenshtein
-    Like Literal Ln Log LogicalAnd LogicalOr Lower Max Min Minute Mod Month Mul NEQ Neg Nested Not Null
-    NullSafeEQ NullSafeNEQ Nullif Or Order Ordered Pad Paren Pow Quarter Radians RegexpILike RegexpLike
-    Repeat Replace Reverse Right Round Second Sign Sin Sqrt Star StartsWith Stddev StddevPop StddevSamp
-    StrPosition Sub Substring Sum Tan TimestampTrunc Trim Trunc TryCast Tuple Unicode Upper Var Variance
-    VariancePop Week Where Year""".split()
+    Cbrt Ceil Coalesce Column Concat ConcatWs Contains Corr Cos Cot Count CovarPop CovarSamp DPipe DataType
+    DataTypeParam DateDiff DateTrunc Day DayOfMonth DayOfWeek DayOfWeekIso DayOfYear Dayname Degrees Distinct Div
+    EQ EndsWith Escape Exp Extract Filter Floor GT GTE Greatest Hour ILike Identifier If In IntDiv Interval Is LT LTE
+    Least Left Length Levenshtein Like Literal Ln Log LogicalAnd LogicalOr Lower Max Median Min Minute Mod Month
+    Monthname Mul NEQ Neg Nested Not Null NullSafeEQ NullSafeNEQ Nullif Or Order Ordered Pad Paren PercentileCont Pow
+    Quarter Radians RegexpExtract RegexpILike RegexpLike RegexpReplace RegrSlope RegrIntercept Repeat Replace Reverse
+    Right Round Second Sign Sin SplitPart Sqrt Star StartsWith Stddev StddevPop StddevSamp StrPosition Sub Substring
+    Sum Tan TimeToStr TimestampTrunc Trim Trunc TryCast Tuple Unicode Upper Var Variance VariancePop Week Where
+    Year""".split()
 )
+_OF_MOMENTS = "Day DayOfMonth DayOfWeek DayOfWeekIso DayOfYear Hour Minute Month Quarter Second Week Year".split()
+RESULTS: Mapping[str, Type] = {
+    **dict.fromkeys([*_OF_MOMENTS, *"DateDiff Length Levenshtein StrPosition".split()], BIGINT),
+    **dict.fromkeys("Dayname Left Lower Monthname Pad RegexpExtract RegexpReplace Replace Reverse".split(), VARCHAR),
+    **dict.fromkeys("Right SplitPart Substring TimeToStr Trim Upper".split(), VARCHAR),
+    **dict.fromkeys("Acos Asin Atan Atan2 Cbrt Corr Cos Cot CovarPop CovarSamp Degrees Exp Ln Log Pow".split(), DOUBLE),
+    **dict.fromkeys("Radians RegrIntercept RegrSlope Sin Sqrt Stddev StddevPop StddevSamp Tan".split(), DOUBLE),
+    **dict.fromkeys("Variance VariancePop".split(), DOUBLE),
+    **dict.fromkeys("Contains EndsWith RegexpLike StartsWith".split(), BOOLEAN),
+}
+"""Types of functions, whatever those of their arguments are."""
+_AS_THEIR_NUMBER = (exp.Ceil, exp.Floor, exp.Median, exp.PercentileCont, exp.Round)
+"""Functions of a DOUBLE that are a DOUBLE, and of other numbers something else."""
 
 
 class DuckDB(Dialect):
@@ -119,8 +135,25 @@ class DuckDB(Dialect):
                 raise NotPushed(self.opaque[each.name])
         generator = _Generator(dialect="duckdb")
         generator.dialect_of, generator.known = self, columns
-        is_condition = isinstance(node, exp.Predicate | exp.Connector | exp.Not)
-        return Value(f"({generator.generate(node, copy=False)})", BOOLEAN if is_condition else _UNKNOWN, True)
+        return Value(f"({generator.generate(node, copy=False)})", self._type(node, columns), True)
+
+    def _type(self, node: exp.Expression, columns: Columns) -> Type:
+        if isinstance(node, exp.Filter | exp.Paren):
+            return self._type(node.this, columns)
+        if isinstance(node, exp.Predicate | exp.Connector | exp.Not):
+            return BOOLEAN
+        if isinstance(node, _AS_THEIR_NUMBER):
+            return DOUBLE if self.value(node.this, columns).type == DOUBLE else _UNKNOWN
+        if isinstance(node, exp.Sub):
+            both = {self.value(each, columns).type for each in (node.this, node.expression)}
+            return BIGINT if both == {DATE} else _UNKNOWN
+        if isinstance(node, exp.Extract):
+            return BIGINT if node.name.capitalize() in _OF_MOMENTS else _UNKNOWN
+        if isinstance(node, exp.TryCast):
+            return parsed(node.to.sql(dialect="duckdb"))
+        if isinstance(node, exp.RegexpExtract) and isinstance(node.args.get("group"), exp.Array):
+            return _UNKNOWN  # a struct
+        return RESULTS.get(type(node).__name__, _UNKNOWN)
 
     def _truth(self, value: Value) -> str:
         return value.text if value.type == _UNKNOWN else super()._truth(value)
