@@ -25,19 +25,19 @@ class Costs:
     in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without
     returning it; ``filter``: a condition for such a row; ``work``: a row that a join or an aggregate in the source
     processes; ``probe``: a row that a join with small tables processes, in a statement that returns few rows (0: as
-    ``work``). ``value``: an operation or a function for a row of an aggregate; ``distinct``: a row of an aggregate with
-    DISTINCT; ``sort``: a row that is sorted; ``spill``: a row that is grouped where the groups exceed the memory;
-    ``group``: a group; ``sorted``: a row and key where groups are made by sorting (0: by a hash table, a row takes
-    ``work``); ``ordered``: one whose rows come in the order of an index; ``memory``: bytes of groups that fit
-    in memory; ``pair``: two rows that are compared in a join without an equality, or for a subquery; ``index``: a row
-    found by an index (0: tables are read); ``near``: one of many that are found one after the other in a table that
-    stands in that order (0: as ``index``); ``seek``: what the database expects for such a row, which decides between
-    the index and the table (0: what it takes). Where there are no hash joins, ``lookup``: a row whose partner is looked
-    up in an index; ``compared``: two rows that are compared because there is no index (0: the database makes one).
-    ``listed``: a step of looking for a row in a list of keys without an index, of which there are log2(keys).
-    ``table_key``: a key of a query-scoped table, from here to the source's hash table (docs/decisions/0015; None: it
-    takes no such tables); ``table_row``: to look for a row in a large table of keys; ``table_found``: a row of the
-    result of a statement with such a table, beyond ``row``."""
+    ``work``). ``value``: an operation or a function for a row of an aggregate; ``division``: what a division takes
+    beyond that; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted; ``spill``: a row
+    that is grouped where the groups exceed the memory; ``group``: a group; ``sorted``: a row and key where groups are
+    made by sorting (0: by a hash table, a row takes ``work``); ``ordered``: one whose rows come in the order of an
+    index; ``memory``: bytes of groups that fit in memory; ``pair``: two rows that are compared in a join without an
+    equality, or for a subquery; ``index``: a row found by an index (0: tables are read); ``near``: one of many that are
+    found one after the other in a table that stands in that order (0: as ``index``); ``seek``: what the database
+    expects for such a row, which decides between the index and the table (0: what it takes). Where there are no hash
+    joins, ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are compared because
+    there is no index (0: the database makes one). ``listed``: a step of looking for a row in a list of keys without an
+    index, of which there are log2(keys). ``table_key``: a key of a query-scoped table, from here to the source's hash
+    table (docs/decisions/0015; None: it takes no such tables); ``table_row``: to look for a row in a large table of
+    keys; ``table_found``: a row of the result of a statement with such a table, beyond ``row``."""
 
     row: float
     byte: float
@@ -45,6 +45,7 @@ class Costs:
     work: float
     filter: float = 0.0
     value: float = 1.5e-7
+    division: float = 0.0
     distinct: float = 2.2e-7
     sort: float = 3e-7
     spill: float = 1.5e-7

@@ -195,7 +195,12 @@ class Work:
             values = sum(self._value(each.args["true"], below) for each in case.args["ifs"])
             return price.value * (looks + 1) + values
         operations = sum(1 for each in expression.find_all(*_OPERATIONS) if not isinstance(each, exp.Distinct))
-        return price.value * operations + price.distinct * sum(1 for _ in expression.find_all(exp.Distinct))
+        divisions = sum(1 for _ in expression.find_all(exp.Div)) if price.division else 0
+        return (
+            price.value * operations
+            + price.division * divisions
+            + price.distinct * sum(1 for _ in expression.find_all(exp.Distinct))
+        )
 
     def _grouping(self, rows: Operator, keys: Set[str], groups: Estimate) -> float:
         """Seconds for the groups; few where the rows come in the order of an index of theirs."""

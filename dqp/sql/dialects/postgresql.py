@@ -56,6 +56,7 @@ class PostgreSQL(Dialect):
         work=1.2e-7,
         probe=3.5e-8,
         value=3e-8,
+        division=3e-7,  # numeric becomes double precision by way of a text, several times
         distinct=3.5e-7,
         sort=1e-6,
         spill=2.5e-7,
