@@ -149,6 +149,8 @@ def test_a_text_that_is_compared_may_be_a_common_value(condition: str, part: flo
         ("select id // 100, count(*) from pg.orders group by 1", 11),
         ("select floor(id / 200), count(*) from pg.orders group by 1", 6),
         ("select round((id - 1) * 0.01), count(*) from pg.orders group by 1", 11),
+        ("select round(id, -400), count(*) from pg.orders group by 1", 1),
+        ("select round(id, 400), count(*) from pg.orders group by 1", 1000),
         ("select id % 7, count(*) from pg.orders group by 1", 7),
         ("select customer > 5 as much, count(*) from pg.orders group by 1", 2),
         ("select left(state, 1), count(*) from pg.orders group by 1", 4),

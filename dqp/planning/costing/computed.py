@@ -54,6 +54,8 @@ _PARTS = {
 _OF_FORMAT = (("fgn", "MILLISECOND"), ("ScT", "SECOND"), ("M", "MINUTE"), ("HIp", "HOUR"), ("dejuwaAxD", "DAY"))
 """Letters of strftime, the finest first, and the unit that they tell apart."""
 _ARITHMETIC = (exp.Floor, exp.Ceil, exp.Round, exp.IntDiv, exp.Mod, exp.Add, exp.Sub, exp.Mul, exp.Div)
+_DIGITS = 300.0
+"""Most digits to which a number is rounded: 10 to the power of more is no number here."""
 Columns = Mapping[str, ColumnStatistics]
 
 
@@ -131,7 +133,7 @@ def _arithmetic(node: exp.Expression, inner: ColumnStatistics, by: float | None)
     if isinstance(node, exp.Floor | exp.Ceil):
         return _stepped(inner, 1.0)
     if isinstance(node, exp.Round):
-        return _stepped(inner, 10.0 ** -(by or 0.0))
+        return _stepped(inner, 10.0 ** -max(-_DIGITS, min(by or 0.0, _DIGITS)))
     if by is None or (by == 0 and isinstance(node, exp.Div | exp.IntDiv | exp.Mod)):
         return None
     if isinstance(node, exp.Mod):
