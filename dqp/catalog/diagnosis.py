@@ -78,8 +78,9 @@ def explained(
         hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
         return wrong(message[:_ELLIPSIS], hint, position)
     if match := re.match(r'Referenced table "(.+?)" not found', message):
-        if (column := _column_of_subquery(sql, fault)) is not None:
-            return wrong(*_missing_in(match[1], *column, columns()))
+        column = _column_of_subquery(sql, fault)
+        if column is not None and (found := _missing_in(match[1], *column, columns())) is not None:
+            return wrong(*found)
         return wrong(f"There is no table {match[1]!r} in this FROM clause.", _nearest_quoted(match[1], rest))
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
         hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
@@ -132,24 +133,58 @@ def _column_of_subquery(sql: str, fault: Fault) -> tuple[str, exp.Expression] | 
         if fault.position is None or column.parts[0].meta.get("start") != fault.position - 1:
             continue
         select = column.find_ancestor(exp.Select)
-        while select is not None:
+        while select is not None and (around := select.find_ancestor(exp.Select)) is not None:
             members = [each.this for each in (select.args.get("from_"), *select.args.get("joins", ())) if each]
             for member in (*members, *select.args.get("laterals", ())):
                 if member.alias_or_name.casefold() == column.table.casefold():
                     return column.name, member
-            select = select.find_ancestor(exp.Select)
+            select = around
     return None
 
 
-def _missing_in(table: str, name: str, member: exp.Expression, tables: Columns) -> tuple[str, str | None]:
-    """Message and hint for a column that the member of FROM, called ``table`` in the query, does not have."""
-    read = {
-        each: names for each, names in tables.items() if each.rpartition(".")[2].casefold() == member.name.casefold()
-    }
+def _missing_in(table: str, name: str, member: exp.Expression, tables: Columns) -> tuple[str, str | None] | None:
+    """Message and hint for a column that the member of FROM, called ``table`` in the query, does not have; None where
+    it has it, so that the column stands before the member."""
+    cte = _cte(member)
+    read = {} if cte is not None else {each: tables[each] for each in tables if _is(each, member)}
     known = [each for names in read.values() for each in names]
-    if isinstance(member, exp.Subquery):
-        known = [each for each in member.named_selects if each != "*"]
-    return _similar(read, name) or (f"There is no column {name!r} in {table}.", nearest(name, known) if known else None)
+    if cte is not None:
+        known = _names(cte)
+    elif isinstance(member, exp.Subquery):
+        known = _names(member)
+    known = _renamed(known, member)
+    if any(each.casefold() == name.casefold() for each in known):
+        return None
+    similar = None if member.alias_column_names else _similar(read, name)
+    return similar or (f"There is no column {name!r} in {table}.", nearest(name, known) if known else None)
+
+
+def _is(table: str, member: exp.Expression) -> bool:
+    """Whether the member of FROM may be the table, which has this name in the federation."""
+    written = [each.name.casefold() for each in member.parts] if isinstance(member, exp.Table) else []
+    source, _, name = table.casefold().partition(".")
+    return written[-1:] == [(name or source).rpartition(".")[2]] and written[0] in (source, written[-1])
+
+
+def _cte(member: exp.Expression) -> exp.CTE | None:
+    """The common table expression that the member of FROM reads."""
+    if not isinstance(member, exp.Table) or member.db:
+        return None
+    named = (each for each in member.root().find_all(exp.CTE) if each.alias.casefold() == member.name.casefold())
+    return next(named, None)
+
+
+def _names(query: exp.CTE | exp.Subquery) -> list[str]:
+    """The columns of a query that it names."""
+    inner = query.this
+    named = [each for each in inner.named_selects if each != "*"] if isinstance(inner, exp.Query) else []
+    return _renamed(named, query)
+
+
+def _renamed(names: list[str], member: exp.Expression) -> list[str]:
+    alias = member.args.get("alias")
+    others = [each.name for each in alias.columns] if isinstance(alias, exp.TableAlias) else []
+    return [*others, *names[len(others) :]]
 
 
 def _nearest_quoted(name: str, rest: str) -> str | None:
