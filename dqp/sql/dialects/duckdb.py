@@ -142,6 +142,8 @@ class DuckDB(Dialect):
             return self._type(node.this, columns)
         if isinstance(node, exp.Predicate | exp.Connector | exp.Not):
             return BOOLEAN
+        if isinstance(node, exp.PercentileCont) and not isinstance(node.expression, exp.Literal):
+            return _UNKNOWN  # of several parts, a list
         if isinstance(node, _AS_THEIR_NUMBER):
             return DOUBLE if self.value(node.this, columns).type == DOUBLE else _UNKNOWN
         if isinstance(node, exp.Sub):

@@ -8,7 +8,7 @@ import sqlglot
 
 from dqp.algebra.operators import Aggregate, Project, Scan, column
 from dqp.algebra.table import Column, Table
-from dqp.sql.dialects import statement
+from dqp.sql.dialects import NotPushed, statement
 from dqp.sql.dialects.duckdb import RESULTS
 
 COLUMNS = {**dict.fromkeys("ab", "VARCHAR"), **dict.fromkeys("mn", "TIMESTAMP"), **dict.fromkeys("xy", "DOUBLE")}
@@ -53,6 +53,12 @@ def test_the_type_is_that_of_duckdb(call: str) -> None:
     with duckdb.connect() as lab:
         lab.execute(f"CREATE TABLE t ({', '.join(map(' '.join, COLUMNS.items()))})")
         assert lab.sql(f"DESCRIBE {sql}").fetchall()[0][1] == type
+
+
+@pytest.mark.parametrize("call", ["quantile_cont(x, [0.1, 0.9])", "regexp_extract(a, '(x)', ['r'])", "median(m)"])
+def test_a_type_that_depends_on_arguments_is_not_known(call: str) -> None:
+    with pytest.raises(NotPushed, match="not known without asking"):
+        written(call)
 
 
 def test_each_type_that_is_known_is_checked_above() -> None:
