@@ -233,8 +233,10 @@ class _Dialect(DuckDB):
     ``[:k]`` is a slice."""
 
     class Parser(DuckDBParser):
-        """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day; the unit of ``'1 mon'`` is one in a text alone."""
+        """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day; the unit of ``'1 mon'`` is one in a text alone.
+        It takes ``log2(x)`` for ``log(2, x)``, whose last digit differs."""
 
+        FUNCTIONS = {name: make for name, make in DuckDBParser.FUNCTIONS.items() if name != "LOG2"}  # noqa: RUF012
         PLACEHOLDER_PARSERS = {  # noqa: RUF012
             kind: parse for kind, parse in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON
         }

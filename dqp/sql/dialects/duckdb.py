@@ -51,6 +51,8 @@ RESULTS: Mapping[str, Type] = {
     **dict.fromkeys("Contains EndsWith RegexpLike StartsWith".split(), BOOLEAN),
 }
 """Types of functions, whatever those of their arguments are."""
+_BY_NAME: Mapping[str, Type] = {"log2": DOUBLE}
+"""As ``RESULTS``, of functions that have no class of their own; all of them are on the list."""
 _AS_THEIR_NUMBER = (exp.Ceil, exp.Floor, exp.Median, exp.PercentileCont, exp.Round)
 """Functions of a DOUBLE that are a DOUBLE, and of other numbers something else."""
 
@@ -129,7 +131,7 @@ class DuckDB(Dialect):
 
     def _as_it_is(self, node: exp.Expression, columns: Columns) -> Value:
         for each in node.walk():
-            if type(each).__name__ not in _PURE:
+            if type(each).__name__ not in _PURE and not (isinstance(each, exp.Anonymous) and _result(each)):
                 raise self.refuse(f"{each.key} is not on the list")
             if isinstance(each, exp.Column) and each.name in self.opaque:
                 raise NotPushed(self.opaque[each.name])
@@ -155,7 +157,7 @@ class DuckDB(Dialect):
             return parsed(node.to.sql(dialect="duckdb"))
         if isinstance(node, exp.RegexpExtract) and isinstance(node.args.get("group"), exp.Array):
             return _UNKNOWN  # a struct
-        return RESULTS.get(type(node).__name__, _UNKNOWN)
+        return (_result(node) if isinstance(node, exp.Anonymous) else RESULTS.get(type(node).__name__)) or _UNKNOWN
 
     def _truth(self, value: Value) -> str:
         return value.text if value.type == _UNKNOWN else super()._truth(value)
@@ -180,6 +182,10 @@ class DuckDB(Dialect):
 
     def _double(self, value: Value) -> Value:
         return value if value.type == DOUBLE else Value(f"CAST({value.text} AS DOUBLE)", DOUBLE, True)
+
+
+def _result(function: exp.Anonymous) -> Type | None:
+    return _BY_NAME.get(function.name.lower())
 
 
 class _Generator(DuckDBGenerator):

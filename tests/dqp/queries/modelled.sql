@@ -349,6 +349,7 @@ select date_part(['year','month'], day), extract(epoch from day), date_sub('mont
 select substr(note, 1, 1), instr(note, 'a'), strpos(note, 'a'), ltrim(' a'), rtrim('a '), repeat(note, 2), translate(note, 'a', 'b'), ascii(note), chr(65) from pg.orders
 select regexp_matches(note, '^a'), note !~ 'a', note not ilike 'A%', starts_with(note, 'a'), note ^@ 'a', contains(note, 'a'), suffix(note, 'b') from pg.orders
 select round(amount), round(2.567, 2), trunc(amount), mod(id, 3), pow(id, 2), exp(0), ln(1), log(100), log2(8), sign(-id), pi(), even(id), gcd(id, 4), factorial(id) from pg.orders
+select id, log2(id::double + 0.3), log(2, id::double + 0.3) from pg.orders
 select bit_count(id), id & 3 | 4, xor(id, 1), 1 << id, ~id & 7 from pg.orders
 select md5(note), sha256(note), hex(note), base64(note::blob), encode(note), url_encode('a b') from pg.orders
 select struct_insert(attrs, extra := qty), attrs = {'color': 'red', 'size': 1} from data.items
