@@ -71,14 +71,18 @@ def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expr
 
     def change(each: exp.Expression) -> exp.Expression | None:
         if isinstance(each, exp.Column):
-            other = by.get(each.name, each)
-            return exp.Paren(this=other) if isinstance(other, exp.Binary) else other
+            return as_operand(by.get(each.name, each))
         if isinstance(each, Nested) and free(each.plan) & by.keys():
             plan = everywhere(each.plan, lambda inner: replaced(inner, by))
             return each.over(plan, lambda operand: replaced(operand, by))
         return None
 
     return rebuilt(node, change)
+
+
+def as_operand(node: exp.Expression) -> exp.Expression:
+    """The expression as a part of another one, in parentheses if need be: ``(NOT a) IS NULL``."""
+    return exp.Paren(this=node) if isinstance(node, exp.Binary | exp.Not | exp.Between | exp.In) else node
 
 
 def with_plans(node: exp.Expression, change: Callable[[Nested], Operator]) -> exp.Expression:

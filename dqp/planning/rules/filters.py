@@ -270,6 +270,7 @@ def _meets(literal: exp.Literal, type: str) -> bool:
 
 def simple_column(node: exp.Expression) -> str | None:
     """The one column that the predicate compares with literals."""
+    node = bare(node)
     compared = comparison(node)
     if compared is not None:
         return compared[0]

@@ -35,7 +35,7 @@ from dqp.algebra.operators import (
 from dqp.algebra.trees import free, rewritten, used
 from dqp.algebra.types import same_values
 from dqp.planning.context import Context
-from dqp.planning.predicates import bare, changing, filtered, rebuilt, strict
+from dqp.planning.predicates import as_operand, bare, changing, filtered, rebuilt, strict
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.decimals import is_equality
 
@@ -289,8 +289,7 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
 def _item(node: exp.Expression, items: dict[str, exp.Expression]) -> exp.Expression | None:
     if not isinstance(node, exp.Column):
         return None
-    item = items.get(node.name, node)
-    return exp.Paren(this=item) if isinstance(item, exp.Binary) else item
+    return as_operand(items.get(node.name, node))
 
 
 Joined = tuple[Join, dict[str, exp.Expression], str | None]

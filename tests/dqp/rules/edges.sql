@@ -62,3 +62,7 @@ select i.id from pg.item i where i.k between 1.5::float and '1.5' or i.k between
 select i.id, '2024-02-29 12:00' between i.d and i.ts b, '2024-02-29' between i.d and i.d c from pg.item i
 select i.id, '9' between i.k and '10' b, '2024-02-29 12:00' between i.d and '2024-02-29' d from pg.item i
 select i.id from pg.item i, maria.event e where i.s < (select count(*) from lite.note n) or (i.s > 1 and e.s = 3)
+select i.id, i.e from (select id, not starts_with(name, 'a') e from pg.item) i where i.e is not null
+select i.id, i.e from (select id, not starts_with(name, 'a') e from pg.item) i where i.e is null
+select i.id from (select id, k in (3, id) e from pg.item) i where 'x' || i.e = 'xtrue'
+select i.id from (select id, k between 2 and 5 e from pg.item) i where i.e || 'x' = 'truex'
