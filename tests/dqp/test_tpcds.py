@@ -5,18 +5,15 @@ A thorough run has every placement.
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from functools import partial
 
-import duckdb
 import pytest
 
-from tests.dqp.generated import differential
-from tests.dqp.generated.differential import Connected, Federation, compared, order
+from tests.dqp.placed import Placed, placed
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
 from tests.thoroughness import THOROUGH
 from tests.tpcds import PLACEMENTS, PYTHON, Generated, generated, load
-from tests.tpch import Placement, gather, qualified
 
 SCALE = float(os.environ.get("DQP_TPCDS_SCALE", "0.1"))
 SPREAD = [*PLACEMENTS] if THOROUGH else ["four_databases"]
@@ -38,27 +35,14 @@ def lab(
     mariadb: MariaServer,
     tmp_path_factory: pytest.TempPathFactory,
     content: Generated,
-) -> Iterator[tuple[Placement, Federation, duckdb.DuckDBPyConnection]]:
-    """A placement, a federation over its databases, and the one database that holds all the data."""
+) -> Iterator[Placed]:
     placement = PLACEMENTS[request.param]
-    urls = differential.files(tmp_path_factory.mktemp(request.param))
-    with ExitStack() as stack:
-        for alias, server in (("pg", postgres), ("maria", mariadb)):
-            urls[alias] = server.create_database(f"tpcds_{request.param}")
-            stack.callback(server.drop_database, f"tpcds_{request.param}")
-        used = {alias: url for alias, url in urls.items() if alias in placement.values()}
-        load(placement, used, content)
-        whole = stack.enter_context(duckdb.connect())
-        gather(whole, content.tables(), placement)
-        yield placement, stack.enter_context(Connected(used)), whole
+    fill = partial(load, placement, content=content)
+    directory = tmp_path_factory.mktemp(request.param)
+    with placed(f"tpcds_{request.param}", placement, fill, content.tables(), (postgres, mariadb), directory) as made:
+        yield made
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_answer_of_one_database(
-    query: str, lab: tuple[Placement, Federation, duckdb.DuckDBPyConnection], content: Generated
-) -> None:
-    placement, federation, whole = lab
-    sql = content.queries[query]
-    right = whole.sql(sql).to_arrow_table()
-    difference = compared(right, federation.answer(qualified(sql, placement)), order(sql, right.schema.names))
-    assert difference is None, f"{difference.kind}\n{difference.detail}"
+def test_the_answer_of_one_database(query: str, lab: Placed, content: Generated) -> None:
+    lab.check(content.queries[query])
