@@ -34,9 +34,9 @@ FACTOR, MORE = 1.2, 0.1
 """Our time is at most so many times that of the best peer and so many seconds more."""
 HOW = (
     f"the answers are compared; whoever is not done after {PATIENCE:.0f} s is stopped and counts with that time (chDB: "
-    "twice the time of DuckDB and 5 s). Ours: a data service in front of each database, HTTP on loopback. Keys are "
-    "declared and statistics taken, there is no other index."
+    "twice the time of DuckDB and 5 s). Ours: a data service in front of each database, HTTP on loopback."
 )
+ONLY_KEYS = "Keys are declared and statistics taken, there is no other index."
 Sides = Mapping[str, Us | Peer]
 
 

@@ -78,8 +78,9 @@ def run(world: World, rounds: int) -> Report:
     if placements := [name for name in world.placements or tpcds.PLACEMENTS if name in tpcds.PLACEMENTS]:
         with tpcds.generated(world.scale) as content:
             for name in placements:
-                with databases(world, name, content) as (urls, _):
-                    _placed(report, f"TPC-DS, {name}", urls, tpcds.PLACEMENTS[name], content.queries, world, rounds)
+                placement = tpcds.PLACEMENTS[name]
+                with databases(world, f"tpcds_{name}", placement, content) as (urls, _):
+                    _placed(report, f"TPC-DS, {name}", urls, placement, content.queries, world, rounds)
     for name in world.placements or TPCH:
         if name in tpch.PLACEMENTS:
             with _tpch(world, name) as urls:

@@ -15,9 +15,10 @@ import psycopg
 
 from perf.federated_world import Urls
 from perf.harness import Report, warm_runs
-from perf.placements import CHDB, DUCKDB, HOW, measure
+from perf.placements import CHDB, DUCKDB, HOW, ONLY_KEYS, measure
 from perf.world import World
 from tests.tpcds import PLACEMENTS, Generated, generated, load
+from tests.tpch import Placement
 
 MOST_ROUNDS = 2
 
@@ -27,25 +28,23 @@ def run(world: World, rounds: int) -> Report:
     report = Report("tpcds", f"TPC-DS at scale {world.scale:g} over PostgreSQL, MariaDB, SQLite and DuckDB")
     report.text(
         f"{warm_runs(rounds)} in which all took turns, until the whole answer was there in Arrow, and the "
-        f"first run; {HOW} Ties that LIMIT cuts are decided by all columns."
+        f"first run; {HOW} {ONLY_KEYS} Ties that LIMIT cuts are decided by all columns."
     )
     with generated(world.scale) as content:
         queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
         for name in world.placements or PLACEMENTS:
             if name not in PLACEMENTS:
                 continue
-            with databases(world, name, content) as (urls, theirs):
+            with databases(world, f"tpcds_{name}", PLACEMENTS[name], content) as (urls, theirs):
                 peers = dict.fromkeys((DUCKDB, CHDB), theirs)
                 measure(report, "TPC-DS", name, urls, queries, PLACEMENTS[name], rounds, peers=peers)
     return report
 
 
 @contextmanager
-def databases(world: World, name: str, content: Generated) -> Iterator[tuple[Urls, Urls]]:
-    """The placement of this name, until the block ends: alias to URL, for us and for the peers, whose DuckDB is of
-    another version and has a file of its own."""
-    placement = PLACEMENTS[name]
-    database = f"tpcds_{name}"
+def databases(world: World, database: str, placement: Placement, content: Generated) -> Iterator[tuple[Urls, Urls]]:
+    """The tables in databases of this name, until the block ends: alias to URL, for us and for the peers, whose DuckDB
+    is of another version and has a file of its own."""
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         file = Path(directory)
         urls = {"lite": f"sqlite:///{file / 'lite.sqlite'}", "duck": f"duckdb:///{file / 'duck.duckdb'}"}

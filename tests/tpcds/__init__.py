@@ -10,7 +10,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from sqlalchemy import BigInteger, Column, Date, Integer, MetaData, Numeric, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    Integer,
+    MetaData,
+    Numeric,
+    String,
+    Table,
+    Text,
+)
 from sqlalchemy.types import TypeEngine
 
 from dai.drivers import driver_for
@@ -44,6 +57,14 @@ _KEYS = {
     "inventory": "inv_date_sk inv_item_sk inv_warehouse_sk",
 }
 """Of the tables whose key is not their first column."""
+_KINDS: Mapping[pa.DataType, TypeEngine[Any]] = {
+    pa.bool_(): Boolean(),
+    pa.date32(): Date(),
+    pa.float64(): Double(),
+    pa.timestamp("us"): DateTime(),
+}
+LONGEST = 250
+"""Letters of a column that is not ``text``."""
 
 
 def _placement(**tables: str) -> Placement:
@@ -75,10 +96,13 @@ class NotInstalledError(Exception):
 
 @dataclass(frozen=True)
 class Generated:
-    """Files of one scale; ``queries``: ``q01`` … ``q99``, table names without prefix."""
+    """Files of one scale; ``queries`` by name (``q01`` … ``q99``), table names without prefix; ``keys`` of the tables
+    whose key is not their first column; ``indexes``: a column of a table."""
 
     directory: Path
     queries: Mapping[str, str]
+    keys: Mapping[str, str]
+    indexes: Mapping[str, str] = field(default_factory=dict)
 
     def file(self, name: str) -> Path:
         return self.directory / f"{name}.parquet"
@@ -101,7 +125,7 @@ def generated(scale: float) -> Iterator[Generated]:
         raise NotInstalledError("the generator of TPC-DS is not installed: run perf/peers/install")
     with TemporaryDirectory(prefix="tpcds") as directory:
         _run(scale, directory)
-        yield Generated(Path(directory), json.loads((Path(directory) / "queries.json").read_text()))
+        yield Generated(Path(directory), json.loads((Path(directory) / "queries.json").read_text()), _KEYS)
 
 
 def _run(*arguments: Any) -> None:
@@ -109,23 +133,31 @@ def _run(*arguments: Any) -> None:
 
 
 def load(placement: Placement, urls: Mapping[str, str], content: Generated) -> None:
-    """Makes the tables with their primary keys in the databases at ``urls`` (alias to SQLAlchemy URL), fills them and
-    has their statistics taken."""
+    """Makes the tables with their keys in the databases at ``urls`` (alias to SQLAlchemy URL), fills them and has their
+    statistics taken. No indexes in DuckDB: the file that the peers read has none."""
     for alias, url in urls.items():
         driver = driver_for(url)
         try:
             for name, placed in placement.items():
                 if placed == alias:
                     rows = content.table(name)
-                    fill(driver, _declared(name, rows), rows)
+                    key = content.keys.get(name, rows.column_names[0])
+                    indexed = None if alias == "duck" else content.indexes.get(name)
+                    fill(driver, _declared(name, rows, key, indexed), rows)
         finally:
             driver.close()
 
 
-def _declared(name: str, rows: pa.Table) -> Table:
-    key = _KEYS.get(name, rows.column_names[0]).split()
+def _declared(name: str, rows: pa.Table, key: str, indexed: str | None) -> Table:
     columns = (
-        Column(each, _kind(rows[each]), primary_key=each in key, nullable=each not in key, autoincrement=False)
+        Column(
+            each,
+            _kind(rows[each]),
+            primary_key=each in key.split(),
+            nullable=each not in key.split(),
+            autoincrement=False,
+            index=each == indexed,
+        )
         for each in rows.column_names
     )
     return Table(name, MetaData(), *columns)
@@ -134,9 +166,9 @@ def _declared(name: str, rows: pa.Table) -> Table:
 def _kind(column: pa.ChunkedArray) -> TypeEngine[Any]:
     if pa.types.is_decimal(column.type):
         return Numeric(column.type.precision, column.type.scale)
-    if pa.types.is_date(column.type):
-        return Date()
     if pa.types.is_integer(column.type):
         return Integer() if column.type.bit_width <= 32 else BigInteger()
+    if not pa.types.is_string(column.type):
+        return _KINDS[column.type]
     longest = pc.max(pc.utf8_length(column)).as_py() or 1
-    return String(-(-longest // 10) * 10)
+    return String(-(-longest // 10) * 10) if longest <= LONGEST else Text()

@@ -25,7 +25,7 @@ import sqlglot
 from sqlalchemy import BigInteger, Column, Date, Integer, MetaData, Numeric, String, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeEngine
 from sqlglot import exp
 
@@ -263,14 +263,21 @@ def gather(connection: duckdb.DuckDBPyConnection, content: Mapping[str, pa.Table
 
 
 def fill(driver: Driver, table: Table, content: pa.Table) -> None:
-    """Makes one table and fills it; its statistics are taken. Not in one transaction: for a database of one's own."""
+    """Makes one table, fills it and makes its indexes; its statistics are taken. Not in one transaction: for a database
+    of one's own."""
     create(driver, table)
     driver.load(table.name, Stream.of(content), cancellation=Cancellation(), transactional=False)
+    for index in table.indexes:
+        _define(driver, CreateIndex(index))
     take_statistics(driver, table)
 
 
 def create(driver: Driver, table: Table) -> None:
-    driver.update(str(CreateTable(table).compile(dialect=_DIALECTS[driver.dialect])), cancellation=Cancellation())
+    _define(driver, CreateTable(table))
+
+
+def _define(driver: Driver, statement: ExecutableDDLElement) -> None:
+    driver.update(str(statement.compile(dialect=_DIALECTS[driver.dialect])), cancellation=Cancellation())
 
 
 def take_statistics(driver: Driver, table: Table) -> None:
