@@ -49,6 +49,7 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/activities/test_resuming.py",
     "tests/dqp/test_grouping.py",
     "tests/dqp/dialects/test_statements.py",
+    "tests/dqp/test_laboratory.py",
     "tests/dqp/test_tpch.py",
     "tests/api/test_statuses.py",
     "tests/activities/test_xml.py",
