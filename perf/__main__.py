@@ -38,6 +38,7 @@ BENCHMARKS = {
     "federated_memory": "a join whose build side is three times the memory limit",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners and chDB",
     "tpcds": "the 99 queries of TPC-DS over up to four products against DuckDB with its scanners and chDB",
+    "laboratory": "80 queries over science and business data, for which nobody tuned, against DuckDB with its scanners",
     "regret": "each query of TPC-DS and TPC-H: our plan against forced ones, and with wrong statistics",
     "tpch_runtimes": "TPC-H on each runtime: are the answers right?",
     "planning": "binding and rules of the TPC-H queries",
@@ -58,9 +59,9 @@ def main() -> None:
         "--blocksize", type=int, nargs="+", default=[100, 1_000], help="rows a block that concurrent users ask for"
     )
     parser.add_argument(
-        "--scale", type=float, help="of TPC-H and TPC-DS (default: 1; where only bytes are counted 0.1)"
+        "--scale", type=float, help="of TPC-H, TPC-DS and the laboratory (default: 1; where only bytes are counted 0.1)"
     )
-    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS and TPC-H (default: all)")
+    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS, TPC-H and the laboratory (default: all)")
     parser.add_argument("--query", nargs="+", default=[], help="of these, such as q01 (default: all)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: the cores)")
     parser.add_argument("--documents", type=int, default=100_000, help="of the XML collection")

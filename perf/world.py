@@ -25,9 +25,9 @@ SETTINGS: Mapping[str, Mapping[str, str | int]] = {
 @dataclass(frozen=True)
 class World:
     """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
-    concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H and
-    TPC-DS, of which ``placements`` and ``queries`` are run (none: all); ``workers`` are compared with one;
-    an XML collection has ``documents``."""
+    concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H,
+    TPC-DS and the laboratory, of which ``placements`` and ``queries`` are run (none: all); ``workers`` are compared
+    with one; an XML collection has ``documents``."""
 
     postgres: PostgresServer
     mariadb: MariaServer

@@ -1,0 +1,31 @@
+"""Science and business data over four products, against DuckDB with its scanners on the same databases.
+
+Nobody tuned the planner for these queries, tables and placements, so that this report says what to expect of queries
+that nobody has seen.
+"""
+
+from __future__ import annotations
+
+from perf.harness import Report, warm_runs
+from perf.placements import DUCKDB, HOW, measure
+from perf.tpcds import MOST_ROUNDS, databases
+from perf.world import World
+from tests.laboratory import PLACEMENTS, generated
+
+
+def run(world: World, rounds: int) -> Report:
+    rounds = min(rounds, MOST_ROUNDS)
+    report = Report("laboratory", f"Queries nobody tuned for, at scale {world.scale:g} over four databases")
+    report.text(
+        f"{warm_runs(rounds)} in which both took turns, until the whole answer was there in Arrow, and the first run; "
+        f"{HOW} Keys are declared and statistics taken; six columns have an index, except in DuckDB."
+    )
+    with generated(world.scale) as content:
+        queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
+        for name in world.placements or PLACEMENTS:
+            if name not in PLACEMENTS:
+                continue
+            with databases(world, f"laboratory_{name}", PLACEMENTS[name], content) as (urls, theirs):
+                peers = {DUCKDB: theirs}
+                measure(report, "the laboratory", name, urls, queries, PLACEMENTS[name], rounds, peers=peers)
+    return report
