@@ -18,7 +18,7 @@ def run(world: World, rounds: int) -> Report:
     report = Report("laboratory", f"Queries nobody tuned for, at scale {world.scale:g} over four databases")
     report.text(
         f"{warm_runs(rounds)} in which both took turns, until the whole answer was there in Arrow, and the first run; "
-        f"{HOW} Keys are declared and statistics taken; six columns have an index, except in DuckDB."
+        f"{HOW} Keys are declared and statistics taken; six tables have one more index, except in DuckDB."
     )
     with generated(world.scale) as content:
         queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}

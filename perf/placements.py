@@ -33,10 +33,13 @@ PEERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 FACTOR, MORE = 1.2, 0.1
 """Our time is at most so many times that of the best peer and so many seconds more."""
 HOW = (
-    f"the answers are compared; whoever is not done after {PATIENCE:.0f} s is stopped and counts with that time (chDB: "
-    "twice the time of DuckDB and 5 s). Ours: a data service in front of each database, HTTP on loopback."
+    f"the answers are compared; whoever is not done after {PATIENCE:.0f} s is stopped and counts with that time. Ours: "
+    "a data service in front of each database, HTTP on loopback."
 )
-ONLY_KEYS = "Keys are declared and statistics taken, there is no other index."
+TPC = (
+    "chDB is stopped after twice the time of DuckDB and 5 s. Keys are declared and statistics taken, there is no other "
+    "index."
+)
 Sides = Mapping[str, Us | Peer]
 
 

@@ -15,7 +15,7 @@ import psycopg
 
 from perf.federated_world import Urls
 from perf.harness import Report, warm_runs
-from perf.placements import CHDB, DUCKDB, HOW, ONLY_KEYS, measure
+from perf.placements import CHDB, DUCKDB, HOW, TPC, measure
 from perf.world import World
 from tests.tpcds import PLACEMENTS, Generated, generated, load
 from tests.tpch import Placement
@@ -28,7 +28,7 @@ def run(world: World, rounds: int) -> Report:
     report = Report("tpcds", f"TPC-DS at scale {world.scale:g} over PostgreSQL, MariaDB, SQLite and DuckDB")
     report.text(
         f"{warm_runs(rounds)} in which all took turns, until the whole answer was there in Arrow, and the "
-        f"first run; {HOW} {ONLY_KEYS} Ties that LIMIT cuts are decided by all columns."
+        f"first run; {HOW} {TPC} Ties that LIMIT cuts are decided by all columns."
     )
     with generated(world.scale) as content:
         queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
