@@ -16,6 +16,8 @@ from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.operators import (
+    OF_LEFT,
+    OF_RIGHT,
     Aggregate,
     Call,
     Distinct,
@@ -269,8 +271,8 @@ def _origin(tree: Operator, name: str) -> tuple[Remote, str] | None:
     if isinstance(tree, Remote):
         return tree, name
     if isinstance(tree, Join):
-        kept = {"left": (tree.left,), "right": (tree.right,), "full": ()}.get(tree.kind, tree.inputs)
-        side = next((each for each in kept if name in each.columns), None)
+        kept = zip(tree.inputs, (OF_LEFT, OF_RIGHT), strict=True)
+        side = next((each for each, kinds in kept if tree.kind in kinds and name in each.columns), None)
         return None if side is None or name not in tree.columns else _origin(side, name)
     if isinstance(tree, Filter | Distinct | Call) or (
         isinstance(tree, Sort) and tree.limit is None and not tree.offset
