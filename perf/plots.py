@@ -37,7 +37,8 @@ def dots(
 
 
 def ranked(axes: Any, values: Mapping[str, float], *, title: str, label: str, named: Sequence[str] = ()) -> None:
-    """A dot a value from the least to the largest, for more of them than can have a row; ``named`` have their names."""
+    """A dot a value from the least to the largest, for more of them than can have a row; the largest of ``named`` have
+    their names."""
     ordered = sorted(values.items(), key=lambda each: each[1])
     for place, (name, value) in enumerate(ordered):
         axes.plot([place], [value], "o", color=COLOURS[value > 1], markersize=4.5)
@@ -49,7 +50,8 @@ def ranked(axes: Any, values: Mapping[str, float], *, title: str, label: str, na
     axes.set_ylabel(label)
     decades(axes, "y")
     if len(ordered) > MANY:
-        _column(axes, [(place, *each) for place, each in enumerate(ordered) if each[0] in named])
+        points = [(place, *each) for place, each in enumerate(ordered) if each[0] in named]
+        _column(axes, points[-MOST_NAMED:])
 
 
 def _column(axes: Any, points: Sequence[tuple[int, str, float]]) -> None:
@@ -101,3 +103,7 @@ def decades(axes: Any, which: str) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+MOST_NAMED = 12
+"""Names that have room beside a plot."""
