@@ -7,8 +7,8 @@ that nobody has seen.
 from __future__ import annotations
 
 from perf.harness import Report, warm_runs
-from perf.placements import DUCKDB, HOW, measure
-from perf.tpcds import MOST_ROUNDS, databases
+from perf.placements import DUCKDB, HOW
+from perf.tpcds import MOST_ROUNDS, compare
 from perf.world import World
 from tests.laboratory import PLACEMENTS, generated
 
@@ -21,11 +21,5 @@ def run(world: World, rounds: int) -> Report:
         f"{HOW} Keys are declared and statistics taken; six tables have one more index, except in DuckDB."
     )
     with generated(world.scale) as content:
-        queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
-        for name in world.placements or PLACEMENTS:
-            if name not in PLACEMENTS:
-                continue
-            with databases(world, f"laboratory_{name}", PLACEMENTS[name], content) as (urls, theirs):
-                peers = {DUCKDB: theirs}
-                measure(report, "the laboratory", name, urls, queries, PLACEMENTS[name], rounds, peers=peers)
+        compare(report, "the laboratory", world, PLACEMENTS, content, rounds, peers=(DUCKDB,))
     return report

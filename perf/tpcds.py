@@ -7,7 +7,7 @@ peer, and that all end.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -31,14 +31,27 @@ def run(world: World, rounds: int) -> Report:
         f"first run; {HOW} {TPC} Ties that LIMIT cuts are decided by all columns."
     )
     with generated(world.scale) as content:
-        queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
-        for name in world.placements or PLACEMENTS:
-            if name not in PLACEMENTS:
-                continue
-            with databases(world, f"tpcds_{name}", PLACEMENTS[name], content) as (urls, theirs):
-                peers = dict.fromkeys((DUCKDB, CHDB), theirs)
-                measure(report, "TPC-DS", name, urls, queries, PLACEMENTS[name], rounds, peers=peers)
+        compare(report, "TPC-DS", world, PLACEMENTS, content, rounds, peers=(DUCKDB, CHDB))
     return report
+
+
+def compare(
+    report: Report,
+    benchmark: str,
+    world: World,
+    placements: Mapping[str, Placement],
+    content: Generated,
+    rounds: int,
+    *,
+    peers: Sequence[str],
+) -> None:
+    """Adds to the report the queries of this benchmark that are wanted, over each placement that is."""
+    queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
+    for name in world.placements or placements:
+        if name in placements:
+            with databases(world, f"{report.name}_{name}", placements[name], content) as (urls, theirs):
+                where = dict.fromkeys(peers, theirs)
+                measure(report, benchmark, name, urls, queries, placements[name], rounds, peers=where)
 
 
 @contextmanager
