@@ -25,8 +25,8 @@ from dai.errors import DataError, ParameterError
 
 _UTC = pa.timestamp("us", "UTC")
 _STORED = {pa.int64(): "integer", pa.float64(): "real", pa.string(): "text", pa.binary(): "blob", pa.null(): "null"}
-_DATE = r"^\d{4}-\d{2}-\d{2}$"
-_MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
+_DATE, _TO_THE_HOUR = 10, 13
+"""Lengths of texts that Arrow reads as moments without a zone."""
 _TIME = r"^\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
 _PLAIN = re.compile(r"(?!(?:true|false|column\d+)$)[a-z_][a-z0-9_]*", re.IGNORECASE | re.ASCII)
 """A name that means a column only."""
@@ -217,11 +217,11 @@ def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any] | None =
         if have != pa.string():
             return None
         if wanted == pa.date32():
-            return stored.cast(wanted) if _match(stored, _DATE) else None
-        if pa.types.is_timestamp(wanted):
-            if not (_match(stored, _MOMENT) or _match(stored, _DATE)):
-                return None
             return stored.cast(wanted)
+        if pa.types.is_timestamp(wanted):
+            lengths = pc.min_max(pc.binary_length(stored))
+            few, most = lengths["min"].as_py(), lengths["max"].as_py()
+            return stored.cast(wanted) if few > _TO_THE_HOUR or few == most == _DATE else None
         if pa.types.is_time(wanted):
             return time_of(stored) if _match(stored, _TIME) else None
     except pa.ArrowInvalid:

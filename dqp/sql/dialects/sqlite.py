@@ -4,7 +4,8 @@ A column may hold values of any type, whatever type was declared. So a statement
 computes with: a row whose value is not of the declared type makes the statement fail, as reading the column would. So
 does a text with the character NUL if the statement searches texts: SQLite reads a text only up to the first NUL. Whole
 numbers that overflow become floating, so SQLite does not add those of 64 bits. It stores decimals as floating numbers,
-so it only returns them. Dates are texts whose order is that of the dates.
+so it only returns them. Dates are texts whose order is that of the dates. One moment may have several texts, so moments
+are only compared with midnights.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from sqlglot import exp
 from dai.errors import DaiError, DataError
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import narrowed
+from dqp.algebra.constants import value as value_of
 from dqp.algebra.dialects import Costs
 from dqp.algebra.keys import MOST_LOOKED_UP, Keys, Members
 from dqp.algebra.operators import (
@@ -39,9 +41,10 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.table import ROWID, Column
 from dqp.algebra.trees import free, walk, walk_deep
+from dqp.sql.dialects import constants
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, kind
-from dqp.sql.dialects.typing import DATE, DOUBLE, VARCHAR, Type, parsed
+from dqp.sql.dialects.typing import BOOLEAN, DATE, DOUBLE, TIMESTAMP, VARCHAR, Type, parsed
 from dqp.sql.render import Columns, Select, members
 
 _WHOLE = frozenset({"bigint"})
@@ -57,16 +60,17 @@ _MOST_IN_RANGE = 1 / 20
 columns."""
 _MOST_APART = 50
 """Conditions of one filter that are written one by one: SQLite's expressions are at most 1,000 deep."""
+_DAY, _MINUTES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]", "[0-9][0-9]:[0-9][0-9]"
 _GUARDS = {
     "boolean": "{0} IN (0, 1) OR {0} IS NULL",
     "bigint": "typeof({0}) IN ('integer', 'null')",
     "double": "typeof({0}) IN ('real', 'null')",
     "varchar": "typeof({0}) IN ('text', 'null')",
     "looked into": "typeof({0}) = 'text' AND instr({0}, char(0)) = 0 OR {0} IS NULL",
-    "date": "{0} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]' OR {0} IS NULL",
+    "date": f"{{0}} GLOB '{_DAY}' OR {{0}} IS NULL",
+    "timestamp": f"{{0}} GLOB '{_DAY}*' OR {{0}} IS NULL",
 }
 """What is true of the values that a column may hold, by its type."""
-_DAY, _MINUTES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]", "[0-9][0-9]:[0-9][0-9]"
 _FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"
 _RAW = {
     "bigint": "CAST({0} AS TEXT)",
@@ -234,7 +238,7 @@ class SQLite(Dialect):
         for identifier, name in node.items:
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
-            exact = identifier in self.opaque or name == ROWID
+            exact = name == ROWID or (identifier in self.opaque and kind != "timestamp")
             if identifier in self._used and not exact and guard is not None:
                 column = query.columns[identifier]
                 query.where.append(_Guard.of(column, guard.format(column)))
@@ -261,8 +265,19 @@ class SQLite(Dialect):
                 yield from compared
 
     def _comparing(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
-        written = super()._comparing(operator, node, columns)
+        written = self._compared_by_day(operator, node, columns) or super()._comparing(operator, node, columns)
         return written._replace(text=f"+{written.text}") if id(node) in self._ranges else written
+
+    def _compared_by_day(self, operator: str, node: exp.Binary, columns: Columns) -> Value | None:
+        """A moment before a midnight, or not before it, whatever text stands for it: each begins with its day. None for
+        any other comparison."""
+        column = node.this
+        if operator not in ("<", ">=") or not isinstance(column, exp.Column) or column.name not in self._scanned:
+            return None
+        day = _midnight(node.expression) if self.types[column.name] == TIMESTAMP else None
+        if day is None:
+            return None
+        return Value(f"{self._bare(column, columns).text} {operator} '{day.isoformat()}'", BOOLEAN)
 
     def conditions(self, where: Sequence[str]) -> Sequence[str]:
         """In the order in which SQLite asks them, which is the given one: each condition behind the guards of the
@@ -370,6 +385,16 @@ class SQLite(Dialect):
         return super()._on_nested(node, columns)
 
 
+def _midnight(node: exp.Expression) -> date | None:
+    """The day that begins at a constant; None where none does, and for what is no constant."""
+    moment = value_of(node)
+    if isinstance(moment, str):
+        moment = constants.cast(moment, VARCHAR, TIMESTAMP)
+    if isinstance(moment, datetime):
+        return moment.date() if moment.time() == time() else None
+    return moment if isinstance(moment, date) else None
+
+
 def _is_one_row(plan: Operator) -> bool:
     if isinstance(plan, Project | Sort):
         return (isinstance(plan, Sort) and plan.limit in (0, 1)) or _is_one_row(plan.input)
@@ -385,10 +410,17 @@ def _read_raw(node: exp.Expression) -> exp.Column | None:
     return column if isinstance(column, exp.Column) and to == wanted else None
 
 
+def _looked_for_null(node: exp.Is) -> exp.Column | None:
+    """The column of which this asks whether it is NULL."""
+    column = node.this.unnest()
+    return column if isinstance(column, exp.Column) and isinstance(node.expression, exp.Null) else None
+
+
 def _computed(expression: exp.Expression) -> set[str]:
-    """Identifiers that it uses otherwise than in such a cast, without those of its nested plans."""
+    """Identifiers that it uses otherwise than in such a cast or to find NULL, without those of its nested plans."""
     found = Counter(each.name for each in expression.find_all(exp.Column))
     found.subtract(each.name for each in map(_read_raw, expression.find_all(exp.Cast)) if each is not None)
+    found.subtract(each.name for each in map(_looked_for_null, expression.find_all(exp.Is)) if each is not None)
     return {name for name, times in found.items() if times}
 
 

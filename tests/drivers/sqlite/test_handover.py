@@ -213,6 +213,28 @@ def test_texts_of_columns_that_may_hold_floating_numbers(
     assert asked
 
 
+_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+
+
+@pytest.mark.parametrize(
+    ("condition", "reads"),
+    [
+        (f"NOT x GLOB '{_DAY}*'", True),
+        (f"iif(d GLOB '{_DAY}' OR d IS NULL, 1, abs(id)) AND d >= '2020-01-01' AND d IS NOT x", True),
+        (f"NOT x GLOB CASE WHEN id > 5 THEN '{_DAY}' ELSE '1*' END", False),
+        (f"NOT '{_DAY}' GLOB x", False),
+        ("NOT x GLOB '[0-9][0-9][0-9][0-9]*'", False),
+    ],
+)
+def test_no_floating_number_has_the_text_of_a_day(
+    driver: SQLite, asked: list[str], at_once: None, condition: str, reads: bool
+) -> None:
+    """However a version of SQLite writes it."""
+    update(driver, "UPDATE t SET x = i / 7.0 WHERE id > 100")
+    assert table(driver, f"SELECT id, s FROM t WHERE {condition}").num_rows
+    assert bool(asked) == reads
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_process_that_had_other_values_is_replaced(driver: SQLite, asked: list[str]) -> None:
     update(driver, "CREATE TABLE u (v integer)")
