@@ -13,7 +13,7 @@ from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verba
 from dqp.algebra.trees import plans_in, remotes
 from dqp.algebra.types import duckdb_type
 from dqp.catalog.catalog import Catalog
-from dqp.planning.common_subtrees import Sharing
+from dqp.planning.common_subtrees import Sharing, alike
 from dqp.sql import dialects
 from dqp.sql.render_duckdb import DuckDB
 
@@ -24,8 +24,8 @@ CARRIED = b"dqp.carried"
 
 
 class Leaves:
-    """Gives the leaves of a tree their tables as it is rendered. Statements of one source that differ in nothing but
-    their identifiers are one input; an input that is read more than once has to be materialised."""
+    """Gives the leaves of a tree their tables as it is rendered. Statements of one source with the same rows are one
+    input if one of them has the columns of the others; an input that is read more than once has to be materialised."""
 
     def __init__(self, tree: Operator, catalog: Catalog) -> None:
         self.remotes: dict[str, Remote] = {}
@@ -39,6 +39,7 @@ class Leaves:
         self._repeated = frozenset(repeated(tree))
         sources = [each.source for each in remotes(tree)]
         self._shared = frozenset(each for each in sources if sources.count(each) > 1)
+        self._wider = alike([each for each in remotes(tree) if each.source in self._shared])
         self._tree, self._sharing = tree, Sharing(tree)
 
     def sql(self) -> str:
@@ -70,17 +71,19 @@ class Leaves:
             self.receives[name] = node
             return self._once_more(name, node)
         assert isinstance(node, Remote)
-        if node not in self._names:
-            key = statement_key(node, self._catalog) if node.source in self._shared else node
+        read, names = self._wider.get(id(node), (node, {}))
+        assert isinstance(read, Remote)
+        if read not in self._names:
+            key = statement_key(read, self._catalog) if read.source in self._shared else read
             name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
-            self._names[node] = name
-            self.remotes.setdefault(name, node)
-        name = self._names[node]
+            self._names[read] = name
+            self.remotes.setdefault(name, read)
+        name = self._names[read]
         table = self._once_more(name, node)
-        first = self.remotes[name]
-        if first.columns == node.columns:
+        first = dict(zip(read.columns, self.remotes[name].columns, strict=True))
+        pairs = [(first[names.get(each, each)], each) for each in node.columns]
+        if pairs == [(each, each) for each in self.remotes[name].columns]:
             return table
-        pairs = zip(first.columns, node.columns, strict=True)
         return f"(SELECT {', '.join(f'{quoted(one)} AS {quoted(other)}' for one, other in pairs)} FROM {table})"
 
     def _once_more(self, name: str, node: Operator) -> str:
