@@ -87,6 +87,17 @@ def test_the_group_of_all_rows_is_not_looked_for() -> None:
     assert many - one >= ROWS * costs("sqlite").work
 
 
+@pytest.mark.parametrize(("correlation", "known"), [(None, True), (-0.95, True), (0.3, False)])
+def test_groups_come_in_the_order_of_an_index_only_where_their_rows_lie_together(
+    correlation: float | None, known: bool
+) -> None:
+    table = numbers("pg", ROWS)
+    columns = tuple(replace(each, correlation=correlation) for each in table.columns)
+    scan = remote(replace(table, columns=columns, keys=(), indexes=(("id",),))).tree
+    grouping = Work(Estimator(), "postgresql").node(Distinct(scan)) - ROWS * PG.work
+    assert grouping == pytest.approx(ROWS * (PG.ordered if known else PG.group))
+
+
 def test_a_large_table_of_sqlite_is_read_in_parts() -> None:
     context = Context(None, Estimator(), Names(), dialects={"lite": "sqlite"})
 

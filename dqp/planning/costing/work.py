@@ -30,10 +30,12 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
+from dqp.algebra.table import Table
 from dqp.algebra.trees import free, walk
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.selectivity import selectivity
+from dqp.planning.splitting import IN_ORDER
 
 GROUP_BYTES = 100.0
 """Of a group, beside its values."""
@@ -205,7 +207,8 @@ class Work:
     def _grouping(self, rows: Operator, keys: Set[str], groups: Estimate) -> float:
         """Seconds for the groups; few where the rows come in the order of an index of theirs."""
         price = self._price
-        if price.index and indexed(rows, keys):
+        columns = indexed(rows, keys) if price.index else ()
+        if columns and not any(_scattered(rows, each) for each in columns):
             return groups.rows * price.ordered
         spilled = groups.bytes + groups.rows * GROUP_BYTES > price.memory
         return groups.rows * price.group + self._rows(rows) * price.spill * spilled
@@ -282,15 +285,29 @@ def looked_up(tree: Operator, scan: Scan) -> bool:
     return bool(indexed(scan, compared))
 
 
-def _in_order(tree: Operator, name: str) -> bool:
-    """Whether the rows come in the order of this column: that of the primary key of the table that is read first."""
+def _read_as(tree: Operator, name: str) -> tuple[Table, str] | None:
+    """The table that is read first, and its column of this name here; None if something computes it."""
     while not isinstance(tree, Scan):
         if isinstance(tree, Project):
             item = dict(tree.items).get(name)
             if not isinstance(item, exp.Column):
-                return False
+                return None
             name = item.name
         elif not isinstance(tree, Filter | Join):
-            return False
+            return None
         tree = tree.inputs[0]
-    return bool(tree.table.keys) and (name, tree.table.keys[0][0]) in tree.items
+    stored = dict(tree.items).get(name)
+    return None if stored is None else (tree.table, stored)
+
+
+def _in_order(tree: Operator, name: str) -> bool:
+    """Whether the rows come in the order of this column: that of the primary key of the table that is read first."""
+    read = _read_as(tree, name)
+    return read is not None and bool(read[0].keys) and read[1] == read[0].keys[0][0]
+
+
+def _scattered(tree: Operator, name: str) -> bool:
+    """Whether the rows of one value of this column are known to lie apart in the table that is read first."""
+    read = _read_as(tree, name)
+    correlation = None if read is None else read[0].column(read[1]).correlation
+    return correlation is not None and abs(correlation) < IN_ORDER
