@@ -64,10 +64,15 @@ class TableInfo:
     comment: str | None = None
 
 
+COMMON, COMMON_LENGTH = 0.02, 100
+"""Least part of the rows that a common value has, and most characters of its text."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
     """From the database's own statistics; None where it keeps none. ``low`` and ``high`` are text forms.
-    ``correlation``: of the values with the places of their rows, from -1 (descending) over 0 (anywhere) to 1."""
+    ``correlation``: of the values with the places of their rows, from -1 (descending) over 0 (anywhere) to 1.
+    ``common``: values that COMMON of the rows have at least, in text form, each with its part of the rows."""
 
     distinct: float | None = None
     null_fraction: float | None = None
@@ -75,6 +80,7 @@ class ColumnStatistics:
     high: str | None = None
     width: float | None = None
     correlation: float | None = None
+    common: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

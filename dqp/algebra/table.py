@@ -240,7 +240,7 @@ def table_of(
                 width=width,
                 correlation=stored.correlation,
                 collation=each.collation,
-                common=common.get(each.name, ()),
+                common=common.get(each.name) or _common(stored, type),
                 meaning=_meaning(alias, info, each, said),
             )
         )
@@ -268,6 +268,11 @@ def table_of(
         replicas=replicas,
         comment=info.comment,
     )
+
+
+def _common(stored: ColumnStatistics, type: str) -> tuple[tuple[Any, float], ...]:
+    values = ((types.value(text, type), part) for text, part in stored.common)
+    return tuple((value, part) for value, part in values if value is not None)
 
 
 def rowid(info: TableInfo, statistics: Statistics) -> Column | None:

@@ -100,14 +100,21 @@ def test_filter(condition: str, expected: float) -> None:
         ("d = '2021-05-01'", 0.0),
         ("d = 'never'", 0.05),
         ("s = '2020-05-01'", 0.9),
+        ("s like '2020%'", 0.9 + 0.1 * 0.02),
+        ("s not like '2021%'", 1 - 0.1 * 0.02),
+        ("s like '%.%'", 0.1 * 0.1),
+        ("s ilike '____-05%'", 0.9 + 0.1 * 0.1),
+        ("b", 0.7),
+        ("not b", 0.3),
     ],
 )
 def test_a_text_that_is_compared_may_be_a_common_value(condition: str, part: float) -> None:
     first, last = number(date(2020, 1, 1)), number(date(2020, 12, 31))
     days = ColumnStatistics(9.0, 0.0, first, last, 4.0, common={date(2020, 5, 1): 0.6})
     texts = ColumnStatistics(9.0, 0.0, None, None, 4.0, common={"2020-05-01": 0.9})
+    flags = ColumnStatistics(2.0, 0.0, None, None, 1.0, common={True: 0.7, False: 0.3})
     node = sqlglot.parse_one(condition, dialect="duckdb")
-    assert selectivity([node], Estimate(1000.0, {"d": days, "s": texts}))[0] == pytest.approx(part)
+    assert selectivity([node], Estimate(1000.0, {"d": days, "s": texts, "b": flags}))[0] == pytest.approx(part)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -271,15 +272,32 @@ def test_statistics_are_those_that_duckdb_keeps(driver: Driver) -> None:
     assert known.rows == 1000
     assert known.columns["id"].distinct == pytest.approx(1000, rel=0.2)
     k = known.columns["k"]
-    assert k == ColumnStatistics(distinct=k.distinct, null_fraction=0.0, low="0", high="9")
+    common = tuple((str(each), 0.1) for each in range(10))
+    assert replace(k, common=()) == ColumnStatistics(distinct=k.distinct, null_fraction=0.0, low="0", high="9")
+    assert tuple(sorted(k.common)) == common
     assert k.distinct == pytest.approx(10, abs=3)
     assert (known.columns["amt"].low, known.columns["amt"].high) == ("0.00", "249.75")
     assert (known.columns["d"].low, known.columns["d"].high) == ("2024-01-01", "2024-01-01")
     assert known.columns["nothing"].null_fraction == 1.0
-    assert known.columns["half"].null_fraction is None
+    assert known.columns["half"].null_fraction == 0.5
+    assert known.columns["s"].common == known.columns["half"].common == ()
     assert driver.statistics("v").columns == {}
     update(driver, "CREATE TABLE empty (i int)")
     assert driver.statistics("empty").rows == 0
+
+
+def test_common_values_of_a_large_table_are_those_of_a_sample(driver: Driver) -> None:
+    update(
+        driver,
+        "CREATE TABLE u AS SELECT i AS id, if(i % 10 < 8, 'much', 'few' || i % 1000) AS s, i % 4 = 0 AS b, "
+        "if(i % 5 = 0, NULL, i) AS n, date '2024-02-29' + (i % 2)::int AS d FROM range(1_000_000) r(i)",
+    )
+    known = driver.statistics("u").columns
+    assert known["s"].common == (("much", pytest.approx(0.8, abs=0.01)),)
+    assert dict(known["b"].common) == {"True": pytest.approx(0.25, abs=0.01), "False": pytest.approx(0.75, abs=0.01)}
+    assert {each for each, _ in known["d"].common} == {"2024-02-29", "2024-03-01"}
+    assert known["n"].null_fraction == pytest.approx(0.2, abs=0.01)
+    assert driver.statistics("u").columns == known
 
 
 def test_a_load_that_breaks_a_constraint_says_so(driver: Driver) -> None:

@@ -52,6 +52,7 @@ class Column(BaseModel):
     high: str | None
     width: float | None
     correlation: float | None
+    common: list[tuple[str, float]]
 
 
 class Statistics(BaseModel):

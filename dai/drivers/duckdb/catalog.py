@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import arrow_type
 from dai.drivers.sql.collations import declared
 from dai.drivers.sql.ddl import like, quoted
-from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.tables import (
+    COMMON,
+    COMMON_LENGTH,
+    Column,
+    ColumnStatistics,
+    ForeignKey,
+    Index,
+    Statistics,
+    TableInfo,
+)
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 
@@ -20,6 +33,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """Schema and table."""
+SAMPLE_ROWS, FEW = 100_000, 0.02
+"""Of a sample of a table, and the part of the rows up to which distinct values are few."""
 
 _NAMES = """
 SELECT schema_name, table_name, 'table', estimated_size, comment, sql FROM duckdb_tables()
@@ -77,7 +92,8 @@ def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
-    """Of ``table`` or ``schema.table``; NotFoundError suggests the nearest name. Nothing is read but the catalog."""
+    """Of ``table`` or ``schema.table``; NotFoundError suggests the nearest name. Nothing is read but the catalog, and a
+    sample of a large table for the values that DuckDB does not count."""
     schema, name = _key(cursor, table)
     rows = cursor.execute(
         "SELECT estimated_size FROM duckdb_tables() WHERE schema_name = ? AND table_name = ? "
@@ -86,17 +102,17 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
     ).fetchone()
     if rows is None:  # a view
         return Statistics(rows=None)
-    return Statistics(rows=rows[0], columns=_column_statistics(cursor, schema, name))
+    return Statistics(rows=rows[0], columns=_sampled(cursor, schema, name, rows[0]))
 
 
 def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
     """The statistics that DuckDB keeps for its own plans; reading one row is enough to get them."""
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
     items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
-    row = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
+    rows = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchall()
     return {
         column: _statistics_of(entry)
-        for column, entry in zip(columns, row or (), strict=False)
+        for column, entry in zip(columns, rows[0] if rows else (), strict=False)
         if isinstance(entry, dict)
     }
 
@@ -110,6 +126,40 @@ def _statistics_of(entry: dict[str, Any]) -> ColumnStatistics:
         low=_text(entry.get("min")),
         high=_text(entry.get("max")),
     )
+
+
+def _sampled(cursor: DuckDBPyConnection, schema: str, name: str, rows: int) -> dict[str, ColumnStatistics]:
+    """With what DuckDB does not count, from a sample of whole vectors, which is the same each time: the part of the
+    rows that is NULL, and the common values of columns that have few values."""
+    columns = _column_statistics(cursor, schema, name)
+    items = {}
+    for each, one in columns.items():
+        column = quoted(each, SYNTAX)
+        if one.low is not None and 1 < (one.distinct or 2.0) < rows * FEW:
+            items[each] = column
+        elif one.null_fraction is None:
+            items[each] = f"CASE WHEN {column} IS NOT NULL THEN 0 END"
+    if not items or not rows:
+        return columns
+    part = min(100.0, 100.0 * SAMPLE_ROWS / rows)
+    sample = cursor.sql(
+        f"SELECT {', '.join(items.values())} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} "
+        f"TABLESAMPLE system({part:.9f}%) REPEATABLE (1)"
+    )
+    table = sample.to_arrow_table()
+    if not table.num_rows:
+        return columns
+    for (each, item), values in zip(items.items(), table.columns, strict=True):
+        nulls, common = values.null_count / len(values), () if item.startswith("CASE") else _common(values)
+        columns[each] = replace(columns[each], null_fraction=nulls, common=common)
+    return columns
+
+
+def _common(values: pa.ChunkedArray) -> tuple[tuple[str, float], ...]:
+    counted = values.value_counts()
+    many = counted.filter(pc.greater_equal(counted.field("counts"), COMMON * len(values)))
+    common = [(_text(each["values"]), each["counts"] / len(values)) for each in many.to_pylist()]
+    return tuple((text, part) for text, part in common if text is not None and len(text) <= COMMON_LENGTH)
 
 
 def _text(bound: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,16 @@ import pyarrow as pa
 from dai.drivers.postgresql.read import Descriptions
 from dai.drivers.postgresql.types import NUMERIC, Wanted, decimal_bounds
 from dai.drivers.postgresql.wire import Parameters, one_round_trip
-from dai.drivers.tables import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.tables import (
+    COMMON,
+    COMMON_LENGTH,
+    Column,
+    ColumnStatistics,
+    ForeignKey,
+    Index,
+    Statistics,
+    TableInfo,
+)
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 from dai.streams.stream import PRECISION, TYPE_NAME
@@ -167,7 +177,9 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 _STATISTICS = b"""
 SELECT s.attname, CASE WHEN s.n_distinct >= 0 THEN s.n_distinct ELSE -s.n_distinct * greatest(c.reltuples, 0) END,
   s.null_frac, s.avg_width, coalesce(n.low, d.low, b.bounds[1]),
-  coalesce(n.high, d.high, b.bounds[array_upper(b.bounds, 1)]), s.correlation
+  coalesce(n.high, d.high, b.bounds[array_upper(b.bounds, 1)]), s.correlation,
+  (SELECT json_agg(json_build_array(v, f)) FROM unnest(b.common, s.most_common_freqs) AS t(v, f)
+   WHERE f >= $3::float8 AND length(v) <= $4::integer AND a.atttypid <> 1042)
 FROM pg_catalog.pg_stats s JOIN pg_catalog.pg_namespace m ON m.nspname = s.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = m.oid AND c.relname = s.tablename
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = s.attname
@@ -186,9 +198,10 @@ _NAMES = b"SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', '
 def statistics(connection: psycopg.Connection[Any], table: str) -> Statistics:
     """See ``Driver.statistics``."""
     schema, _, name = table.rpartition(".")
-    parameters = Parameters((schema.encode(), name.encode()), (25, 25))
+    named, types = (schema.encode(), name.encode()), (25, 25)
+    common = Parameters((*named, str(COMMON).encode(), str(COMMON_LENGTH).encode()), (*types, 25, 25))
     size, columns, names = one_round_trip(
-        connection, [(_SIZE, parameters), (_STATISTICS, parameters), (_NAMES, Parameters())]
+        connection, [(_SIZE, Parameters(named, types)), (_STATISTICS, common), (_NAMES, Parameters())]
     )
     sizes = _rows(size)
     if not sizes:
@@ -200,11 +213,15 @@ def statistics(connection: psycopg.Connection[Any], table: str) -> Statistics:
         size_bytes=None if bytes_ is None else int(bytes_),
         columns={
             str(column): ColumnStatistics(
-                _number(distinct), _number(nulls), low, high, _number(width), _number(correlation)
+                _number(distinct), _number(nulls), low, high, _number(width), _number(correlation), _common(often)
             )
-            for column, distinct, nulls, width, low, high, correlation in _rows(columns)
+            for column, distinct, nulls, width, low, high, correlation, often in _rows(columns)
         },
     )
+
+
+def _common(text: str | None) -> tuple[tuple[str, float], ...]:
+    return () if text is None else tuple((value, part) for value, part in json.loads(text))
 
 
 def _number(text: str | None) -> float | None:

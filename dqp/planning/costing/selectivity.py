@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -184,8 +185,8 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
         inside = [each for each in node.expressions if _inside(each, one)]
         return min(1.0, sum(_frequency(each, one) for each in inside))
     if isinstance(node, exp.Like | exp.ILike):
-        pattern = value(node.expression)
-        return _DEFAULTS["prefix" if isinstance(pattern, str) and pattern[:1] not in ("%", "_") else "like"]
+        part = _like(node, estimate)
+        return 1 - part if node.args.get("negate") else part
     if isinstance(node, exp.Is):
         name = _column(node.this)
         fraction = estimate.columns.get(name, UNKNOWN).null_fraction if name is not None else 0.0
@@ -195,8 +196,23 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
     if isinstance(node, exp.Null):
         return 0.0
     if isinstance(node, exp.Column):
-        return 0.5 * (1 - estimate.columns.get(node.name, UNKNOWN).null_fraction)
+        known = estimate.columns.get(node.name, UNKNOWN)
+        return known.frequency(True, 0.5 * (1 - known.null_fraction))
     return _DEFAULTS["exists"] if isinstance(node, Nested) else _DEFAULTS["other"]
+
+
+def _like(node: exp.Like | exp.ILike, estimate: Estimate) -> float:
+    """Of common values it is known which are like the pattern."""
+    pattern = value(node.expression)
+    prefix = isinstance(pattern, str) and pattern[:1] not in ("%", "_")
+    others = _DEFAULTS["prefix" if prefix else "like"]
+    common = estimate.computed(node.this).common
+    if not common or not isinstance(pattern, str):
+        return others
+    letters = ("." if each == "_" else ".*" if each == "%" else re.escape(each) for each in pattern)
+    like = re.compile("".join(letters), re.DOTALL | (re.IGNORECASE if isinstance(node, exp.ILike) else 0))
+    alike = sum(part for each, part in common.items() if isinstance(each, str) and like.fullmatch(each))
+    return min(1.0, alike + others * max(0.0, 1 - sum(common.values())))
 
 
 def _equal(node: exp.Expression, estimate: Estimate) -> float:

@@ -75,6 +75,21 @@ def test_the_ends_of_a_column_are_among_its_common_values_too(driver: PostgreSQL
     assert ends == {"few": ("0.0", "10.0"), "whole": ("-10", "-8"), "d": ("2020-01-31", "2020-02-01")}
 
 
+def test_common_values_have_their_part_of_the_rows(driver: PostgreSQL) -> None:
+    execute(
+        driver,
+        "CREATE TABLE often AS SELECT n AS id, CASE WHEN n % 10 < 8 THEN 'much, \"of\" it' ELSE 'few' || n END AS s, "
+        "n % 4 = 0 AS b, CASE WHEN n % 5 = 0 THEN 2.50 END AS n, repeat('x', 101) AS long, 'ab'::char(5) AS c"
+        " FROM generate_series(1, 1000) AS n",
+        "ANALYZE often",
+    )
+    common = {name: dict(each.common) for name, each in driver.statistics("often").columns.items()}
+    assert common["s"] == {'much, "of" it': pytest.approx(0.8)}
+    assert common["b"] == {"f": pytest.approx(0.75), "t": pytest.approx(0.25)}
+    assert common["n"] == {"2.50": pytest.approx(0.2)}
+    assert common["id"] == common["long"] == common["c"] == {}
+
+
 def test_whether_a_table_lies_in_the_order_of_a_column(driver: PostgreSQL) -> None:
     execute(
         driver,
