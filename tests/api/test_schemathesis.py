@@ -85,7 +85,7 @@ def check(case: schemathesis.Case, shared: Background, existing: dict[str, str])
     for name, value in generated.items():
         if name in existing and len(repr(value)) % 4:
             case.path_parameters[name] = existing[name]
-    if str((case.query or {}).get("wait", "")).isdigit() and case.path.startswith("/sessions"):
+    if case.path.startswith("/sessions") and "/blocks/" in case.path and str(case.query.get("wait", 0)).isdigit():
         case.query["wait"] = 0
     if case.method == "DELETE":
         case.path_parameters.update(generated)
