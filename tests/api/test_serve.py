@@ -47,7 +47,7 @@ def said_at_its_end(directory: Path, text: str) -> str:
 
 
 def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> None:
-    process = served(tmp_path, f'[service]\nport = 0\ngrace = 0.5\n[resources.book]\nurl = "{book}"\n')
+    process = served(tmp_path, f'[service]\nport = 0\ngrace = 0.5\nworkers = 1\n[resources.book]\nurl = "{book}"\n')
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
