@@ -11,6 +11,8 @@ from sqlalchemy.testing import provision
 from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: F403
 from sqlalchemy.testing.plugin.pytestplugin import pytest_collection_modifyitems as _modify
 
+from tests.thoroughness import part
+
 registry.register("dai.dai", "dai.client.sqlalchemy", "ServedDialect")
 
 
@@ -24,7 +26,7 @@ def _delete(connection: Connection, config: Any, metadata: MetaData) -> None:
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     _modify(session, config, items)
-    items[:] = [each for each in items if not _repeats(each)]
+    items[:] = part([each for each in items if not _repeats(each)])
 
 
 def _repeats(item: pytest.Item) -> bool:
