@@ -2,7 +2,9 @@
 
 Only what is found by searching is less for a commit: generated examples, queries and requests, random operations. Every
 case that somebody wrote is in every run. Where the generated cases are always the same, each commit has a part of
-them, and another commit another part, so that all of them are asked again and again.
+them, and another commit another part, so that all of them are asked again and again. So it is with cases that are
+combined: the queries of a benchmark with placements of its tables, lists of values with databases; and with the tests
+of dialects that SQLAlchemy brings.
 """
 
 import os

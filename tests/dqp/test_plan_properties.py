@@ -52,13 +52,13 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.schema import TABLES
-from tests.thoroughness import part
+from tests.thoroughness import THOROUGH, part
 from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, smallest
 
 ALIASES = ("pg", "maria", "lite", "duck")
 ALONE: Mapping[str, Placement] = {alias: dict.fromkeys(next(iter(PLACEMENTS.values())), alias) for alias in ALIASES}
 """All of TPC-H in one source."""
-SEEDS = range(10_000, 10_120)
+SEEDS = part(range(10_000, 10_120))
 RUN = part(range(10_400, 10_480))
 
 Case = tuple[Operator, list[Operator], Context]
@@ -207,7 +207,7 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):
             actual.append(f"seed {seed}: {sql}\n  {context.remarks}")
-    assert whole > 1
+    assert whole > 1 or not THOROUGH
     assert not actual, "\n".join(actual)
 
 

@@ -1,4 +1,7 @@
-"""All TPC-H queries at scale 0.01 over four databases: the answers of one DuckDB with all the data."""
+"""All TPC-H queries at scale 0.01 over four databases: the answers of one DuckDB with all the data.
+
+A commit has one of the placements, a thorough run has all.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,9 +11,10 @@ import pytest
 from tests.dqp.placed import Placed, placed
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
+from tests.thoroughness import part
 from tests.tpch import PLACEMENTS, QUERIES, load, smallest
 
-SPREAD = ("four_databases", "facts_apart", "files_and_server", "nearly_all_in_maria")
+SPREAD = part(("four_databases", "facts_apart", "files_and_server", "nearly_all_in_maria"))
 
 
 @pytest.fixture(scope="module", params=SPREAD)
