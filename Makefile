@@ -10,9 +10,9 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 # processor instead of 1.1 for a service with its libraries).
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests run in so many processes, each with database servers of its own: one more than two processors, since those that
-# kill and stop things mostly wait (four were not faster).
-WORKERS ?= 3
+# Tests run in so many processes, each with database servers of its own: twice as many as the two processors of CI, since
+# a test waits nearly as long as it computes, those that kill and stop things longer.
+WORKERS ?= 4
 
 .PHONY: help demo test test-fast check format fuzz bench docs clean
 .DEFAULT_GOAL := help
