@@ -20,7 +20,7 @@ def java(program: str, *arguments: str | Path, zone: str = "UTC") -> str:
 @cache
 def _classes() -> "tempfile.TemporaryDirectory[str]":
     directory = tempfile.TemporaryDirectory(prefix="dai-java-")
-    _ran("javac", "-d", directory.name, *map(str, HERE.glob("*.java")))
+    _ran("javac", *(f"-J{each}" for each in QUICK), "-d", directory.name, *map(str, HERE.glob("*.java")))
     return directory
 
 

@@ -1,6 +1,7 @@
 """Clients on a JVM: UDDI4J 2.0.5 with Axis 1.4, which programs of 2004 have, and the stubs of jUDDI 3.3.10 (uddi-ws)
 over JAX-WS. Skipped where there is no JDK, or no Maven that gets the libraries."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from dai.api.server.serve import background
 from tests.api.conftest import configured
+from tests.interop.java import QUICK
 
 pytestmark = pytest.mark.server
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -52,13 +54,14 @@ def compiled(program: str, libraries: tuple[str, ...], directory: Path) -> str:
     )
     (directory / "pom.xml").write_text(_POM.format(dependencies))
     command = [maven, "-q", "-B", "dependency:build-classpath", "-Dmdep.outputFile=path"]
+    options = {**os.environ, "MAVEN_OPTS": " ".join(QUICK)}
     try:
-        subprocess.run(command, cwd=directory, capture_output=True, timeout=200, check=True)
+        subprocess.run(command, cwd=directory, env=options, capture_output=True, timeout=200, check=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pytest.skip(f"{libraries[0]} cannot be had")
     path = (directory / "path").read_text()
     source = Path(__file__).with_name(f"{program}.java")
-    compiling = [compiler, "-nowarn", "-cp", path, "-d", str(directory), str(source)]
+    compiling = [compiler, *(f"-J{each}" for each in QUICK), "-nowarn", "-cp", path, "-d", str(directory), str(source)]
     subprocess.run(compiling, capture_output=True, timeout=100, check=True)
     return f"{path}:{directory}"
 
@@ -68,6 +71,6 @@ def test_it_publishes_and_finds(program: str, tmp_path: Path) -> None:
     libraries, said = CLIENTS[program]
     classes = compiled(program, libraries, tmp_path)
     with background(configured(tmp_path, {}, registry={"store": "sqlite:///registry.db"})) as running:
-        command = ["java", "-cp", classes, program, running.url]
+        command = ["java", *QUICK, "-cp", classes, program, running.url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout == said, done.stderr
