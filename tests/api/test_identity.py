@@ -31,6 +31,7 @@ from dai.security.identity.tokens import new
 from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, streamed
 from tests.api.described import paths
 from tests.processes import ROOT, ServiceProcess, until
+from tests.thoroughness import combined
 
 DAY = 86400.0
 SECRET = "what a proxy of this service knows"
@@ -219,10 +220,11 @@ def test_every_endpoint_is_described() -> None:
     assert {("GET", path) for path in HEADS} <= set(OPERATIONS)
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+UNKNOWN = [None, "expired", "revoked", "dai_0123456789abcdef_no", "dai_", "x", "dai_" + "x" * 500, UNSIGNED]
+
+
 @pytest.mark.parametrize(
-    "who",
-    [None, "expired", "revoked", "dai_0123456789abcdef_no", "dai_", "x", "dai_" + "x" * 500, UNSIGNED, *FORGED_HEADERS],
+    ("method", "path", "who"), [(*each, who) for each, who in combined(OPERATIONS, [*UNKNOWN, *FORGED_HEADERS])]
 )
 def test_nobody_unknown_is_answered(known: Known, who: str | None, method: str, path: str) -> None:
     before = theirs(known)

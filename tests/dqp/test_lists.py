@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import duckdb
@@ -20,7 +19,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.binding.parameters import MOST_LITERALS
 from dqp.interfaces.lab import Lab
-from tests.thoroughness import part
+from tests.thoroughness import combined
 
 SOURCES = ("pg", "maria", "lite", "duck")
 ROWS = pa.table({"i": [0, 1, 2, 3], "k": pa.array([1, 2, 700, None], pa.int32()), "s": ["a", "b", "z", None]})
@@ -67,12 +66,11 @@ def written(values: list[Any]) -> str:
 
 
 LISTS = [(column, each, negated) for column, lists in VALUES.items() for each in lists for negated in (False, True)]
-CASES = [(*each, SOURCES[(at + turn) % 4]) for turn, (at, each) in product(range(4), enumerate(LISTS))]
 
 
 @pytest.mark.parametrize(
     ("column", "values", "negated", "source"),
-    part(CASES),
+    [(*each, source) for each, source in combined(LISTS, SOURCES)],
     ids=lambda each: f"{len(each)}{'-null' * (None in each)}" if isinstance(each, list) else str(each),
 )
 def test_a_list(

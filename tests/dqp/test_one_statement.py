@@ -20,6 +20,7 @@ from tests.dqp.generated.differential import Connected, compared, order
 from tests.dqp.test_plan_properties import ALIASES, ALONE, alone, planned, refusal, tpch
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
+from tests.thoroughness import part
 from tests.tpch import QUERIES, gather, load, qualified, smallest
 
 _DECIMALS = "is numeric, which does not behave as DuckDB's DECIMAL(15,2)"
@@ -78,7 +79,7 @@ class There:
     whole: duckdb.DuckDBPyConnection
 
 
-@pytest.fixture(scope="module", params=ALIASES)
+@pytest.fixture(scope="module", params=part(ALIASES))
 def there(
     request: pytest.FixtureRequest,
     postgres: PostgresServer,
