@@ -1,5 +1,6 @@
 """Estimates: each against what the tables hold, or against the formula where they are described."""
 
+import math
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -19,7 +20,7 @@ from dqp.planning.context import Context
 from dqp.planning.costing.columns import ColumnStatistics
 from dqp.planning.costing.cost import ROUND_TRIP, Estimator, costs
 from dqp.planning.costing.estimates import Estimate
-from dqp.planning.costing.selectivity import referred, selectivity
+from dqp.planning.costing.selectivity import joined, referred, selectivity
 from dqp.planning.rules import optimise
 
 
@@ -440,3 +441,26 @@ def test_dates_and_times_are_on_one_line() -> None:
     assert number(date(1970, 1, 2)) == 86400.0
     assert number("text") is None
     assert number(float("-inf")) is None
+
+
+def test_a_join_that_repeats_the_days_of_a_calendar_leaves_them_days_of_a_calendar() -> None:
+    """TPC-DS q72: stock of some days, for each day of the same week: 2,560 pairs of days of 73,049, of which 261 have
+    stock, all within a few years."""
+    days = ColumnStatistics(73_049.0, identifies=True)
+    stock = Estimate(11_700_000.0, {"stocked": ColumnStatistics(261.0)})
+    pairs = Estimate(2_560.0, {"day": days, "other": replace(days, most=365.0), "week": ColumnStatistics(10_436.0)})
+    on = sqlglot.parse_one("stocked = day", dialect="duckdb")
+    both = joined(stock, pairs, "inner", [on])
+    assert both.rows == pytest.approx(11_700_000 * math.sqrt(2_560 / 73_049))
+    assert both.columns["other"].most == 365.0
+    assert both.distinct(["other"]) == 365.0
+    # Those that were never a key are spread evenly.
+    plain = replace(pairs, columns={**pairs.columns, "day": replace(days, identifies=False)})
+    assert joined(stock, plain, "inner", [on]).rows == pytest.approx(11_700_000 * 2_560 / 73_049)
+
+
+def test_a_join_has_no_more_values_than_its_sides() -> None:
+    few = Estimate(100.0, {"a": ColumnStatistics(5_000.0), "k": ColumnStatistics(10.0)})
+    many = Estimate(1_000.0, {"b": ColumnStatistics(10.0)})
+    both = joined(few, many, "inner", [sqlglot.parse_one("k = b", dialect="duckdb")])
+    assert (both.rows, both.columns["a"].most) == (10_000.0, 100.0)

@@ -17,7 +17,8 @@ class ColumnStatistics:
     """Statistics of a column. ``low`` and ``high`` are numbers (``dqp.algebra.constants.number``), None for text or if
     unknown. ``bell``: mean and standard deviation, if the values lie around a mean and are not spread evenly. ``most``:
     an upper bound of the remaining distinct values, if it is less than ``distinct`` or that is unknown. ``common``: the
-    part of the rows that each of some values has."""
+    part of the rows that each of some values has. ``identifies``: it is a key of its table, although joins may have
+    repeated its values."""
 
     distinct: float | None = None
     null_fraction: float = 0.0
@@ -27,6 +28,7 @@ class ColumnStatistics:
     bell: tuple[float, float] | None = None
     most: float | None = None
     common: Mapping[Any, float] | None = None
+    identifies: bool = False
 
     def frequency(self, value: Any, default: float) -> float:
         """The part of the rows with this value; ``default`` if nothing is known of the column."""

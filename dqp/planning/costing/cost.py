@@ -160,6 +160,7 @@ class Estimator:
                     number(each.high),
                     each.width or WIDTH,
                     common=dict(each.common),
+                    identifies=each.name in keys,
                 )
                 for each in table.readable
             }

@@ -16,6 +16,7 @@ from dqp.planning.costing.columns import UNKNOWN
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, key_seconds
+from dqp.planning.costing.selectivity import keys_of, referred
 from dqp.planning.costing.work import Work, indexed
 
 HOPED = 0.7
@@ -129,6 +130,8 @@ def _part(build: Estimate, key: str, probe: Estimate, name: str) -> tuple[float,
         return keys, 1.0
     if probe.columns.get(name, UNKNOWN).distinct is None:  # nobody knows the column: it refers to the key
         values = min(values, build.keys.get(frozenset((key,)), values))
+    elif values < (every := keys_of(build, key, values)):
+        return keys, referred(values, every, keys)
     return keys, min(1.0, keys / max(1.0, values))
 
 

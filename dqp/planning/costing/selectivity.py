@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,6 +35,8 @@ _DEFAULTS = {
 }
 """Assumed selectivity of predicates about which the statistics say nothing."""
 Pairs = list[tuple[str, str]]
+MANY_MORE = 10.0
+"""Of keys for each value that refers to one, as of the days of a calendar."""
 LONELY = 0.1
 """Least part of the rows that are assumed to have no partner in an anti-join or an outer join, because its user expects
 some."""
@@ -260,7 +262,7 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         rows = max(rows, left.rows)
     if kind in ("right", "full"):
         rows = max(rows, right.rows)
-    columns = {**left.columns, **right.columns}
+    columns = {**_bounded(left), **_bounded(right)}
     if kind != "inner":
         if kind in ("left", "full"):
             columns |= _filled(right, _matched(left, right, pairs, others))
@@ -278,6 +280,17 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         **(right.keys if _key(left, (each for each, _ in pairs)) else {}),
     }
     return Estimate(max(1.0, rows), columns, keys, same)
+
+
+def _bounded(side: Estimate) -> Mapping[str, ColumnStatistics]:
+    """The columns of a side of a join: it may repeat the side's rows, but has no more values than there were."""
+    rows, columns = side.rows, side.columns
+    fewer = {
+        name: replace(each, most=rows)
+        for name, each in columns.items()
+        if each.distinct is not None and each.distinct > rows and (each.most is None or each.most > rows)
+    }
+    return {**columns, **fewer} if fewer else columns
 
 
 def _beside(conditions: list[exp.Expression], left: Estimate, right: Estimate, both: Estimate) -> float:
@@ -364,13 +377,30 @@ def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
     part = 1.0
     for one, other in pairs:
         mine, theirs = _distincts(left, one, right, other)
-        if mine < theirs and frozenset((other,)) in right.keys:
-            part *= referred(mine, theirs, right.rows) / right.rows
-        elif theirs < mine and frozenset((one,)) in left.keys:
-            part *= referred(theirs, mine, left.rows) / left.rows
+        if mine < theirs and _identifies(right, other):
+            left_over = min(theirs, right.rows, right.columns[other].most or math.inf)
+            part *= referred(mine, theirs, left_over) / left_over
+        elif theirs < mine and _identifies(left, one):
+            left_over = min(mine, left.rows, left.columns[one].most or math.inf)
+            part *= referred(theirs, mine, left_over) / left_over
         else:
             part /= max(1.0, mine, theirs)
     return part
+
+
+def _identifies(side: Estimate, name: str) -> bool:
+    """Whether the column is a key, or was one before a join repeated its values."""
+    return frozenset((name,)) in side.keys or side.columns.get(name, UNKNOWN).identifies
+
+
+def keys_of(side: Estimate, name: str, values: float) -> float:
+    """How many keys a column had before filters, of which so many ``values`` are referred to: one that is a key, or
+    that was one of a table with many more keys before a join repeated them; 0 for others."""
+    if every := side.keys.get(frozenset((name,))):
+        return every
+    column = side.columns.get(name, UNKNOWN)
+    every = column.distinct or 0.0
+    return every if column.identifies and every >= MANY_MORE * values else 0.0
 
 
 def referred(values: float, keys: float, rows: float) -> float:

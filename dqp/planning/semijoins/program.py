@@ -8,6 +8,7 @@ first; then it drops every step that costs more than it saves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
@@ -38,8 +39,9 @@ from dqp.planning.context import Context
 from dqp.planning.costing.columns import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.elapsed import statement_keys
+from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
-from dqp.planning.costing.selectivity import referred
+from dqp.planning.costing.selectivity import keys_of, referred
 from dqp.planning.costing.work import Work, indexed
 from dqp.planning.predicates import equality, partition_keys
 
@@ -237,17 +239,31 @@ class _Program:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
             count = self._keys(step, one, left)
             if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
-                every = build.keys.get(frozenset((one,)), 0.0)
                 # A column that nobody knows has the values of the other.
+                every = keys_of(build, one, values.distinct or 0.0)
                 distinct = values.distinct or min(every or keys.distinct or probe.rows, probe.rows * 0.5)
-                listed = referred(distinct, every, count) if distinct < every else count / max(1.0, distinct)
+                listed = (
+                    referred(distinct, every, count)
+                    if distinct < every
+                    else _chosen(count, distinct, keys, probe, other)
+                )
                 if listed < part:
                     part, seconds = listed, NUMBER * count
             if keys.low is not None and keys.high is not None:
                 ranged = share(keys.low, keys.high, values)
+                if values.distinct is not None:
+                    ranged = _chosen(ranged * values.distinct, values.distinct, keys, probe, other)
                 if ranged <= part:
                     part, seconds = ranged, 0.0
         return part, seconds
+
+
+def _chosen(count: float, distinct: float, keys: ColumnStatistics, probe: Estimate, name: str) -> float:
+    """The part of a probe's values that are among so many of all ``distinct`` ones. As in ``referred``: of a table with
+    many more keys than values refer to, such as a calendar, filters have left values that are referred to."""
+    left = min(distinct, probe.rows, probe.columns.get(name, UNKNOWN).most or math.inf)
+    chance = min(1.0, (keys.distinct or distinct) / max(1.0, distinct))
+    return (1 - chance) * min(1.0, count / max(1.0, left)) + chance * min(1.0, count / max(1.0, distinct))
 
 
 def most_keys(source: str, type: str, context: Context) -> float:
