@@ -24,8 +24,7 @@ demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every w
 	$(BIN)/python -m examples.demo
 
 test: $(VENV)/.installed-test ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had; THOROUGH=1 searches for longer
-	scripts/check $(BIN)
-	@scripts/mysql-server var/mysql || [ $$? = 3 ]
+	scripts/mysql-server var/mysql & scripts/check $(BIN) && { wait $$! || [ $$? = 3 ]; }
 	scripts/in-memory $(BIN)/python -m pytest -q -n $(WORKERS) --durations=30 --maxfail=25
 
 test-fast: $(VENV)/.installed-test ## the tests that need no server
