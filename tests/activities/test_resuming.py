@@ -27,7 +27,7 @@ from tests.servers import free_port
 from tests.servers.delivery import PASSWORD, USER, Breaks, breaking, ftp_server, object_store, sftp_server
 
 SIZE, AFTER = 12_000_000, 3_000_000
-DATA = b"".join(b"%015d\n" % number for number in range(SIZE // 16))
+DATA = (b"%015d\n" * (SIZE // 16)) % tuple(range(SIZE // 16))
 OTHER = DATA.replace(b"1", b"2")
 
 
