@@ -4,7 +4,7 @@ Only what is found by searching is less for a commit: generated examples, querie
 case that somebody wrote is in every run. Where the generated cases are always the same, each commit has a part of
 them, and another commit another part, so that all of them are asked again and again. So it is with cases that are
 combined: the queries of a benchmark with placements of its tables, lists of values and changes of tables with
-databases, requests with callers who are refused; and with the tests of dialects that SQLAlchemy brings.
+databases, requests with callers; and with the tests of dialects that SQLAlchemy brings.
 """
 
 import os

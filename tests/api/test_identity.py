@@ -239,8 +239,7 @@ def test_nobody_unknown_is_answered(known: Known, who: str | None, method: str, 
     assert theirs(known) == before
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize(("method", "path", "how"), [(*each, how) for each, how in combined(OPERATIONS, METHODS)])
 def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path: str) -> None:
     """A new operation says here whom it is for: by the parameters of its path, or as one for everybody."""
     before = theirs(known)
