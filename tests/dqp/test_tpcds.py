@@ -1,6 +1,6 @@
-"""All TPC-DS queries over databases of several products: the answers of one DuckDB with all the data.
+"""All TPC-DS queries at scale 0.1 over databases of several products: the answers of one DuckDB with all the data.
 
-A thorough run has every placement, at scale 0.1. At 0.05 as many of the answers have rows.
+A thorough run has every placement.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.servers.postgresql import PostgresServer
 from tests.thoroughness import THOROUGH
 from tests.tpcds import PLACEMENTS, PYTHON, Generated, generated, load
 
-SCALE = float(os.environ.get("DQP_TPCDS_SCALE", "0.1" if THOROUGH else "0.05"))
+SCALE = float(os.environ.get("DQP_TPCDS_SCALE", "0.1"))
 SPREAD = [*PLACEMENTS] if THOROUGH else ["four_databases"]
 QUERIES = [f"q{number:02}" for number in range(1, 100)]
 
