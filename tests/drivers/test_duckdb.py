@@ -297,7 +297,44 @@ def test_common_values_of_a_large_table_are_those_of_a_sample(driver: Driver) ->
     assert dict(known["b"].common) == {"True": pytest.approx(0.25, abs=0.01), "False": pytest.approx(0.75, abs=0.01)}
     assert {each for each, _ in known["d"].common} == {"2024-02-29", "2024-03-01"}
     assert known["n"].null_fraction == pytest.approx(0.2, abs=0.01)
-    assert driver.statistics("u").columns == known
+    assert all(driver.statistics("u").columns == known for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("'infinity'::date", "date '2020-01-01'", {"2020-01-01"}),
+        ("'294247-01-10'::timestamp", "'infinity'::timestamp", set()),
+        ("'0044-03-15 (BC)'::date", "date '2020-01-01'", {"2020-01-01"}),
+        ("'2020-01-01 01:00+01'::timestamptz", "'infinity'::timestamptz", {"2020-01-01 00:00:00+00:00"}),
+        ("1::bignum", "2::bignum", set()),
+        ("'nan'::double", "1.5::double", {"nan", "1.5"}),
+        ("'it''s \"q\"'", "'a' || chr(0)", {'it\'s "q"', "a\0"}),
+        ("repeat('ä', 100)", "repeat('ä', 101)", {"ä" * 100}),
+        ("repeat('x', 200)", "repeat('x', 300)", set()),
+        ("'a'::enum('a', 'b', 'c')", "'b'::enum('a', 'b', 'c')", {"a", "b"}),
+        ("[1]", "[2]", set()),
+    ],
+)
+def test_values_of_any_kind_may_be_common(driver: Driver, one: str, other: str, common: set[str]) -> None:
+    name = 'of "any" kind'
+    column = name.replace('"', '""')
+    update(driver, f'CREATE TABLE of_any AS SELECT if(i % 2 = 0, {one}, {other}) AS "{column}" FROM range(3000) r(i)')
+    known = driver.statistics("of_any").columns[name]
+    assert {each: pytest.approx(0.5) for each in common} == dict(known.common)
+    assert known.null_fraction == 0.0
+
+
+def test_statistics_of_moments_with_a_zone(driver: Driver) -> None:
+    update(
+        driver,
+        "CREATE TABLE zoned AS SELECT '2020-01-01 00:00+00'::timestamptz + to_days(i::int) AS t, "
+        "NULL::timestamptz AS nothing FROM range(100) r(i)",
+    )
+    known = driver.statistics("zoned").columns
+    assert (known["t"].low, known["t"].high) == ("2020-01-01 00:00:00+00", "2020-04-09 00:00:00+00")
+    assert known["t"].distinct == pytest.approx(100, rel=0.2)
+    assert (known["t"].null_fraction, known["nothing"].null_fraction, known["nothing"].low) == (0.0, 1.0, None)
 
 
 def test_a_load_that_breaks_a_constraint_says_so(driver: Driver) -> None:

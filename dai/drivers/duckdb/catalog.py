@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """Schema and table."""
+_WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
+_AS_TEXT = (
+    "{{'approx_unique': stats({0}).approx_unique, 'has_null': stats({0}).has_null, "
+    "'has_no_null': stats({0}).has_no_null, 'min': stats({0}).min::VARCHAR, 'max': stats({0}).max::VARCHAR}}"
+)
+"""Statistics of a column of moments with a zone: for others than texts of them, DuckDB needs the package pytz."""
 SAMPLE_ROWS, FEW = 100_000, 0.02
 """Of a sample of a table, and the part of the rows up to which distinct values are few."""
 
@@ -105,14 +112,17 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
     return Statistics(rows=rows[0], columns=_sampled(cursor, schema, name, rows[0]))
 
 
-def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
+def _column_statistics(
+    cursor: DuckDBPyConnection, schema: str, name: str, types: Mapping[str, str]
+) -> dict[str, ColumnStatistics]:
     """The statistics that DuckDB keeps for its own plans; reading one row is enough to get them."""
-    columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
-    items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
+    items = ", ".join(
+        (_AS_TEXT if type == _WITH_ZONE else "stats({0})").format(quoted(each, SYNTAX)) for each, type in types.items()
+    )
     rows = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchall()
     return {
         column: _statistics_of(entry)
-        for column, entry in zip(columns, rows[0] if rows else (), strict=False)
+        for column, entry in zip(types, rows[0] if rows else (), strict=False)
         if isinstance(entry, dict)
     }
 
@@ -131,12 +141,13 @@ def _statistics_of(entry: dict[str, Any]) -> ColumnStatistics:
 def _sampled(cursor: DuckDBPyConnection, schema: str, name: str, rows: int) -> dict[str, ColumnStatistics]:
     """With what DuckDB does not count, from a sample of whole vectors, which is the same each time: the part of the
     rows that is NULL, and the common values of columns that have few values."""
-    columns = _column_statistics(cursor, schema, name)
+    types = {row[0]: row[1] for row in _by_table(cursor, _COLUMNS)[schema, name]}
+    columns = _column_statistics(cursor, schema, name, types)
     items = {}
     for each, one in columns.items():
         column = quoted(each, SYNTAX)
         if one.low is not None and 1 < (one.distinct or 2.0) < rows * FEW:
-            items[each] = column
+            items[each] = f"left({column}, {COMMON_LENGTH + 1})" if types[each] in ("VARCHAR", "JSON") else column
         elif one.null_fraction is None:
             items[each] = f"CASE WHEN {column} IS NOT NULL THEN 0 END"
     if not items or not rows:
@@ -144,8 +155,8 @@ def _sampled(cursor: DuckDBPyConnection, schema: str, name: str, rows: int) -> d
     part = min(100.0, 100.0 * SAMPLE_ROWS / rows)
     sample = cursor.sql(
         f"SELECT {', '.join(items.values())} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} "
-        f"TABLESAMPLE system({part:.9f}%) REPEATABLE (1)"
-    )
+        f"TABLESAMPLE system({part:.9f}%) REPEATABLE (1) LIMIT {2 * SAMPLE_ROWS}"
+    )  # with a limit one thread chooses the vectors, or each time others would be chosen
     table = sample.to_arrow_table()
     if not table.num_rows:
         return columns
@@ -156,10 +167,23 @@ def _sampled(cursor: DuckDBPyConnection, schema: str, name: str, rows: int) -> d
 
 
 def _common(values: pa.ChunkedArray) -> tuple[tuple[str, float], ...]:
-    counted = values.value_counts()
+    try:
+        counted = values.value_counts()
+    except pa.ArrowNotImplementedError:  # a type without equality
+        return ()
     many = counted.filter(pc.greater_equal(counted.field("counts"), COMMON * len(values)))
-    common = [(_text(each["values"]), each["counts"] / len(values)) for each in many.to_pylist()]
-    return tuple((text, part) for text, part in common if text is not None and len(text) <= COMMON_LENGTH)
+    common = zip(map(_text_of, many.field("values")), many.field("counts").to_pylist(), strict=True)
+    return tuple(
+        (text, count / len(values)) for text, count in common if text is not None and len(text) <= COMMON_LENGTH
+    )
+
+
+def _text_of(value: pa.Scalar) -> str | None:
+    """None for what Python has no value for, such as a day that is infinite."""
+    try:
+        return _text(value.as_py())
+    except (OverflowError, ValueError):
+        return None
 
 
 def _text(bound: Any) -> str | None:
