@@ -197,6 +197,8 @@ def value(text: str | None, type: str) -> Any:
 def _value(text: str, family: str) -> Any:
     if family in _WHOLE:
         return int(text)
+    if family == "FLOAT":  # a query says 0.1, not 0.10000000149011612
+        text = pa.scalar(float(text), pa.float32()).cast(pa.string()).as_py()
     if family in ("FLOAT", "DOUBLE", "DECIMAL"):
         number = Decimal(text) if family == "DECIMAL" else float(text)
         return number if math.isfinite(number) else None

@@ -70,7 +70,8 @@ def statistics_of(node: exp.Expression, columns: Columns, rows: float) -> Column
     if isinstance(node, exp.Column):
         return columns.get(node.name, UNKNOWN)
     if isinstance(node, exp.Cast):
-        return _stepped(of(node.this), _SECONDS["DAY"]) if node.to.is_type(exp.DataType.Type.DATE) else of(node.this)
+        inner = _of_type(of(node.this), node.to)
+        return _stepped(inner, _SECONDS["DAY"]) if node.to.is_type(exp.DataType.Type.DATE) else inner
     if isinstance(node, exp.Boolean | exp.Literal | exp.Null):
         return ColumnStatistics(1.0, 0.0, None, None, float(len(node.name)) if node.is_string else WIDTH)
     if isinstance(node, exp.Min | exp.Max):
@@ -111,6 +112,13 @@ def aggregated(node: exp.Expression, columns: Columns, rows: float, size: float)
         if low is not None and high is not None and low >= 0:
             return _bell(size * (low + high) / 2, size * (low * low + low * high + high * high) / 3)
     return statistics_of(node, columns, rows)
+
+
+def _of_type(inner: ColumnStatistics, to: exp.DataType) -> ColumnStatistics:
+    """Texts of other values, and other values of texts, are not those that are common."""
+    texts = to.is_type(*exp.DataType.TEXT_TYPES)
+    changed = any(isinstance(each, str) != texts for each in inner.common or ())
+    return replace(inner, common=None) if changed else inner
 
 
 def _bell(mean: float, variance: float) -> ColumnStatistics:

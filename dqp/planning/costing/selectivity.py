@@ -204,17 +204,26 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
 
 
 def _like(node: exp.Like | exp.ILike, estimate: Estimate) -> float:
-    """Of common values it is known which are like the pattern."""
+    """Of common texts it is known which are like the pattern."""
     pattern = value(node.expression)
     prefix = isinstance(pattern, str) and pattern[:1] not in ("%", "_")
     others = _DEFAULTS["prefix" if prefix else "like"]
     common = estimate.computed(node.this).common
-    if not common or not isinstance(pattern, str):
+    if not common or not isinstance(pattern, str) or not all(isinstance(each, str) for each in common):
         return others
-    letters = ("." if each == "_" else ".*" if each == "%" else re.escape(each) for each in pattern)
-    like = re.compile("".join(letters), re.DOTALL | (re.IGNORECASE if isinstance(node, exp.ILike) else 0))
-    alike = sum(part for each, part in common.items() if isinstance(each, str) and like.fullmatch(each))
+    like = re.compile(_expression(pattern), re.DOTALL | (re.IGNORECASE if isinstance(node, exp.ILike) else 0))
+    alike = sum(part for each, part in common.items() if like.fullmatch(each))
     return min(1.0, alike + others * max(0.0, 1 - sum(common.values())))
+
+
+def _expression(pattern: str) -> str:
+    """The regular expression of a pattern of LIKE. What stands between two % is looked for once, from the left: trying
+    its other places, too, takes a time that grows with the number of % as an exponent."""
+    first, *rest = ("".join("." if each == "_" else re.escape(each) for each in part) for part in pattern.split("%"))
+    if not rest:
+        return first
+    *middle, last = rest
+    return f"{first}{''.join(f'(?>.*?{each})' for each in middle if each)}.*{last}"
 
 
 def _equal(node: exp.Expression, estimate: Estimate) -> float:
@@ -229,9 +238,9 @@ def _equal(node: exp.Expression, estimate: Estimate) -> float:
 
 
 def _frequency(constant: exp.Expression, one: ColumnStatistics) -> float:
-    """The part of the rows with this value; a text may stand for one that is common."""
+    """The part of the rows with this value; one of another type may stand for one that is common."""
     known = value(constant)
-    if isinstance(known, str) and one.common and (place := _place(constant, one)) is not None:
+    if one.common and known not in one.common and (place := _place(constant, one)) is not None:
         known = next((each for each in one.common if number(each) == place), known)
     return one.frequency(known, _DEFAULTS["equal"])
 
