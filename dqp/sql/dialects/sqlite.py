@@ -61,6 +61,12 @@ columns."""
 _MOST_APART = 50
 """Conditions of one filter that are written one by one: SQLite's expressions are at most 1,000 deep."""
 _DAY, _MINUTES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]", "[0-9][0-9]:[0-9][0-9]"
+_SECONDS = f"{_DAY}[ T]??:??:??"
+_MOMENTS = (
+    *(_SECONDS, f"{_SECONDS}.{6 * '[0-9]'}", _DAY, f"{_DAY}[ T]??:??"),
+    *(f"{_SECONDS}.{digits * '[0-9]'}" for digits in (3, 1, 2, 4, 5)),
+)
+"""Patterns of the texts that a moment without a zone may have, the frequent ones first."""
 _GUARDS = {
     "boolean": "{0} IN (0, 1) OR {0} IS NULL",
     "bigint": "typeof({0}) IN ('integer', 'null')",
@@ -68,7 +74,7 @@ _GUARDS = {
     "varchar": "typeof({0}) IN ('text', 'null')",
     "looked into": "typeof({0}) = 'text' AND instr({0}, char(0)) = 0 OR {0} IS NULL",
     "date": f"{{0}} GLOB '{_DAY}' OR {{0}} IS NULL",
-    "timestamp": f"{{0}} GLOB '{_DAY}*' OR {{0}} IS NULL",
+    "timestamp": " OR ".join((*(f"{{0}} GLOB '{each}'" for each in _MOMENTS), "{0} IS NULL")),
 }
 """What is true of the values that a column may hold, by its type."""
 _FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"

@@ -89,6 +89,36 @@ def test_a_value_that_is_no_moment_is_an_error(lab: Lab) -> None:
         lab.sql("SELECT id FROM seen.moments WHERE bad >= DATE '2020-02-29'").rows()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2020-02-29 23:30:00-05:00", "2020-02-29 23:30:00Z", "2020-02-29 23:30+01", "2020-02-29T23:30:00.123+01"),
+        *("2020-02-29 23", "2020-02-29 and later", "2020-02-29 23:30:00.1234567", 20200229, b"2020-02-29"),
+    ],
+)
+def test_a_text_with_a_zone_is_no_moment_without_one(tmp_path: Path, text: object) -> None:
+    with closing(sqlite3.connect(tmp_path / "odd.db")) as connection:
+        connection.execute("CREATE TABLE moments (id integer PRIMARY KEY, m timestamp)")
+        connection.executemany("INSERT INTO moments (m) VALUES (?)", [("2020-02-28 00:00:00",), (text,)])
+        connection.commit()
+    sources = {"seen": f"sqlite:///{tmp_path / 'odd.db'}"}
+    expected = pytest.raises(DaiError, match=r"column m(?: |,).*(?:holds values|not of this type)")
+    with dqp.connect({"sources": sources}) as lab, expected:
+        lab.sql("SELECT count(*) FROM seen.moments WHERE m >= DATE '2020-01-01'").rows()
+
+
+@pytest.mark.parametrize("digits", range(7))
+def test_fractions_of_seconds(tmp_path: Path, digits: int) -> None:
+    text = f"2020-02-29T23:30:00.{'123456'[:digits]}".rstrip(".")
+    with closing(sqlite3.connect(tmp_path / "fractions.db")) as connection:
+        connection.execute("CREATE TABLE moments (id integer PRIMARY KEY, m timestamp)")
+        connection.execute("INSERT INTO moments (m) VALUES (?)", [text])
+        connection.commit()
+    with dqp.connect({"sources": {"seen": f"sqlite:///{tmp_path / 'fractions.db'}"}}) as lab:
+        sql = "SELECT m FROM seen.moments WHERE m >= DATE '2020-02-29' AND m < DATE '2020-03-01'"
+        assert lab.sql(sql).rows() == [(datetime.fromisoformat(text),)]
+
+
 def test_who_looks_for_null_looks_at_no_value(lab: Lab) -> None:
     sql = "SELECT count(*) FROM seen.moments WHERE bad IS NOT NULL AND m IS NOT NULL AND NOT (id IS NULL)"
     assert "guard" not in lab.explain(sql).text
