@@ -229,4 +229,7 @@ def _table(document: Mapping[str, Any]) -> TableInfo:
 
 def _from_json(kind: Any, document: Mapping[str, Any]) -> Any:
     """A dataclass from JSON. Ignores members that a later version has added."""
-    return kind(**{name: document[name] for name in kind.__slots__ if name in document})
+    members = {name: document[name] for name in kind.__slots__ if name in document}
+    if "common" in members:
+        members["common"] = tuple((value, part) for value, part in members["common"])
+    return kind(**members)
