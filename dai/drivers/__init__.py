@@ -270,7 +270,8 @@ class Driver(ABC):
 
     @abstractmethod
     def statistics(self, table: str) -> Statistics:
-        """The statistics that the database has without reading the table. NotFoundError suggests the nearest name."""
+        """The statistics that the database has, without reading all of the table. NotFoundError suggests the nearest
+        name."""
 
     @abstractmethod
     def check(self) -> float:
