@@ -116,6 +116,9 @@ def test_filter(condition: str, expected: float) -> None:
         ("x = 0.1::double", 0.6),
         ("x in (0.1, 0.3)", 0.6 + 0.4 / 8),
         ("b", 0.7),
+        ("b = 'false'", 0.3),
+        ("n", 0.4),
+        ("n and n", 0.4 * 0.4),
         ("not b", 0.3),
     ],
 )
@@ -125,7 +128,8 @@ def test_a_text_that_is_compared_may_be_a_common_value(condition: str, part: flo
     texts = ColumnStatistics(9.0, 0.0, None, None, 4.0, common={"2020-05-01": 0.9})
     flags = ColumnStatistics(2.0, 0.0, None, None, 1.0, common={True: 0.7, False: 0.3})
     numbers = ColumnStatistics(9.0, 0.0, 0.1, 0.9, 8.0, common={0.1: 0.6})
-    columns = {"d": days, "s": texts, "b": flags, "x": numbers}
+    counts = ColumnStatistics(9.0, 0.1, -1.0, 5.0, 8.0, common={0: 0.5})
+    columns = {"d": days, "s": texts, "b": flags, "x": numbers, "n": counts}
     node = sqlglot.parse_one(condition, dialect="duckdb")
     assert selectivity([node], Estimate(1000.0, columns))[0] == pytest.approx(part)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from dqp.algebra import types
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import number, value
 from dqp.algebra.keys import Keys, number_of_keys
@@ -199,7 +200,10 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
         return 0.0
     if isinstance(node, exp.Column):
         known = estimate.columns.get(node.name, UNKNOWN)
-        return known.frequency(True, 0.5 * (1 - known.null_fraction))
+        some = 1 - known.null_fraction
+        if known.low is not None and known.high is not None and (known.low < 0 or known.high > 1):  # a number
+            return max(0.0, some - known.frequency(0, 0.0)) if known.low <= 0 <= known.high else some
+        return known.frequency(True, 0.5 * some)
     return _DEFAULTS["exists"] if isinstance(node, Nested) else _DEFAULTS["other"]
 
 
@@ -240,7 +244,9 @@ def _equal(node: exp.Expression, estimate: Estimate) -> float:
 def _frequency(constant: exp.Expression, one: ColumnStatistics) -> float:
     """The part of the rows with this value; one of another type may stand for one that is common."""
     known = value(constant)
-    if one.common and known not in one.common and (place := _place(constant, one)) is not None:
+    if isinstance(known, str) and any(isinstance(each, bool) for each in one.common or ()):
+        known = types.value(known, "BOOLEAN")
+    elif one.common and known not in one.common and (place := _place(constant, one)) is not None:
         known = next((each for each in one.common if number(each) == place), known)
     return one.frequency(known, _DEFAULTS["equal"])
 
