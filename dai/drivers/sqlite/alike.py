@@ -19,8 +19,7 @@ _OF_DAYS = "[0-9][0-9][0-9][0-9]-"
 """What a pattern begins with that no floating number's text is like, whichever version writes it: in these, a minus
 stands first or behind an e."""
 _WRITES_SECOND = frozenset("Blob Int64 Integer Null Real Rowid SCopy SoftNull String String8 Variable".split())
-"""Operations that write the register in their second number; others write that in their third, or none that another
-writes, too."""
+"""Operations whose second number is the register that they write. Of others it is taken to be the third."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
 """Of SQLite's machine: ``||``, which writes numbers as text; tables whose rows a function gives."""
 _CALLS = ("Function", "PureFunc", "Agg")
