@@ -61,7 +61,12 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, help="of TPC-H, TPC-DS and the laboratory (default: 1; where only bytes are counted 0.1)"
     )
-    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS, TPC-H and the laboratory (default: all)")
+    parser.add_argument(
+        "--placement",
+        nargs="+",
+        default=[],
+        help="of TPC-DS, TPC-H and the laboratory (default: all); a random one of TPC-DS and the laboratory: random1",
+    )
     parser.add_argument("--query", nargs="+", default=[], help="of these, such as q01 (default: all)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: the cores)")
     parser.add_argument("--documents", type=int, default=100_000, help="of the XML collection")

@@ -18,9 +18,11 @@ from perf.harness import Report, warm_runs
 from perf.placements import CHDB, DUCKDB, HOW, TPC, measure
 from perf.world import World
 from tests.tpcds import PLACEMENTS, Generated, generated, load
-from tests.tpch import Placement
+from tests.tpch import Placement, spread
 
 MOST_ROUNDS = 2
+RANDOM = "random"
+"""How the name of a random placement begins; the whole is its seed."""
 
 
 def run(world: World, rounds: int) -> Report:
@@ -48,10 +50,15 @@ def compare(
     """Adds to the report the queries of this benchmark that are wanted, over each placement that is."""
     queries = {query: sql for query, sql in content.queries.items() if not world.queries or query in world.queries}
     for name in world.placements or placements:
-        if name in placements:
-            with databases(world, f"{report.name}_{name}", placements[name], content) as (urls, theirs):
-                where = dict.fromkeys(peers, theirs)
-                measure(report, benchmark, name, urls, queries, placements[name], rounds, peers=where)
+        if name.startswith(RANDOM):
+            placement = spread(next(iter(placements.values())), name)
+        elif name in placements:
+            placement = placements[name]
+        else:
+            continue
+        with databases(world, f"{report.name}_{name}", placement, content) as (urls, theirs):
+            where = dict.fromkeys(peers, theirs)
+            measure(report, benchmark, name, urls, queries, placement, rounds, peers=where)
 
 
 @contextmanager

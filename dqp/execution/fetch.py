@@ -191,7 +191,9 @@ def _few(remote: Remote, catalog: Catalog, execution: Execution) -> bool:
         return False
     if of.SINGLE_THREADED:
         keys = of.ANY_INDEX and any(each.find(Members) for node in walk(remote.tree) for each in node.expressions)
-        return expected <= (MOST_LOOKED_UP if keys else LOOKED_UP) * scan.table.rows and looked_up(remote.tree, scan)
+        most = MOST_LOOKED_UP if keys else LOOKED_UP
+        found = looked_up(remote.tree, scan)
+        return found is not None and max(found * scan.table.rows, expected) <= most * scan.table.rows
     return expected <= few(scan, execution.options.splits)
 
 

@@ -8,9 +8,7 @@ shows a fault gets a smaller test where the fault is; it is not tuned for here.
 
 from __future__ import annotations
 
-import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +19,7 @@ import pyarrow.parquet as pq
 from tests.laboratory import genomics, papers, shop, sky, weather
 from tests.laboratory.columns import Tables
 from tests.tpcds import Generated
-from tests.tpch import Placement
+from tests.tpch import Placement, spread
 
 QUERIES: Mapping[str, str] = {
     name: sql.strip()
@@ -53,19 +51,7 @@ TABLES = (
     "paper_author paper_cites gene_mention"
 ).split()
 
-
-def placement_of(seed: str) -> Placement:
-    """Each table in a random database, at least three in each: ``pg`` PostgreSQL, ``maria`` MariaDB, ``lite`` SQLite,
-    ``duck`` DuckDB."""
-    chance = random.Random(seed)
-    aliases = ("pg", "maria", "lite", "duck")
-    while True:
-        placement = {table: chance.choice(aliases) for table in sorted(TABLES)}
-        if min(Counter(placement.values())[alias] for alias in aliases) >= 3:
-            return placement
-
-
-PLACEMENTS: Mapping[str, Placement] = {seed: placement_of(seed) for seed in ("n1", "n2")}
+PLACEMENTS: Mapping[str, Placement] = {seed: spread(TABLES, seed) for seed in ("n1", "n2")}
 
 
 def tables(scale: float) -> Tables:

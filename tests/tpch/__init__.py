@@ -6,11 +6,13 @@ dialect; ``qualified`` puts the alias of a placement before each table name. The
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
@@ -52,6 +54,16 @@ def _placement(**tables: str) -> Placement:
     placed = {table: alias for alias, names in tables.items() for table in names.split()}
     assert sorted(placed) == sorted(TABLES)
     return placed
+
+
+def spread(tables: Iterable[str], seed: str) -> Placement:
+    """Each table in a random database, at least three in each, or a quarter of all: the same for the same seed."""
+    names, chance = sorted(tables), random.Random(seed)
+    aliases = ("pg", "maria", "lite", "duck")
+    while True:
+        placement = {name: chance.choice(aliases) for name in names}
+        if min(Counter(placement.values())[alias] for alias in aliases) >= min(3, len(names) // 4):
+            return placement
 
 
 PLACEMENTS: Mapping[str, Placement] = {

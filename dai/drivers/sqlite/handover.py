@@ -29,9 +29,11 @@ Asking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 MANY_ROWS = 2048
 """Rows of a result that the driver's connection reads, and then once more the process."""
-STEPS, TIMES = 300_000, 8
-"""Of SQLite's machine, some 15 ms: if the first rows take more, a process reads them and the connection stops. Where
-none is free then, one is asked for again after as many, but not more often: it would compute all of that again."""
+STEPS = 20_000
+"""Of SQLite's machine, 1 to 5 ms: how often somebody looks how long the first rows take."""
+FIRST_SECONDS, TIMES = 0.01, 8
+"""Processor time: if the first rows take more, a process reads them and the connection stops. Where none is free then,
+one is asked for again after as long, but not more often: it would compute all of that again."""
 WAIT_SECONDS = 0.2
 """How long a result of many rows waits for a process: the connection takes several times as long, and holds Python's
 lock."""
@@ -99,8 +101,9 @@ class Handover:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """After STEPS the statement ends, if a process waits, which is then ``taken``."""
-        self._watch(self._interrupts, STEPS)
+        """After FIRST_SECONDS the statement ends, if a process waits, which is then ``taken``."""
+        began = time.thread_time()
+        self._watch(lambda: self._interrupts(time.thread_time() - began), STEPS)
         try:
             yield
         except sqlite3.OperationalError:
@@ -109,9 +112,11 @@ class Handover:
         finally:
             self._watch(None, 0)
 
-    def _interrupts(self) -> bool:
+    def _interrupts(self, seconds: float) -> bool:
+        if self._tries == TIMES or seconds < FIRST_SECONDS * (self._tries + 1):
+            return False
         self._tries += 1
-        return self._tries <= TIMES and self._take()
+        return self._take()
 
     def _take(self, seconds: float = 0.0) -> bool:
         self._reader = self._reader or self._readers.take(seconds)

@@ -7,6 +7,7 @@ side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import takewhile
 
@@ -271,18 +272,19 @@ def indexed(tree: Operator, names: Set[str]) -> frozenset[str]:
     return frozenset(columns[each] for each in max(beginnings, key=len, default=()))
 
 
-def looked_up(tree: Operator, scan: Scan) -> bool:
-    """Whether a condition of the tree compares a column with which an index of the scanned table begins by equality,
-    with values that few rows have."""
-    compared = {
-        operand.name
+def looked_up(tree: Operator, scan: Scan) -> float | None:
+    """The part of the scanned table's rows that an index finds by conditions of the tree that compare by equality with
+    values that few rows have: 0, where the conditions do not say. None, if there is no such index."""
+    compared = [
+        (frozenset(operand.name for operand in each.find_all(exp.Column)), part)
         for node in walk(tree)
         if isinstance(node, Filter | Join)
         for each in conjuncts(node.condition)
-        if isinstance(each, exp.EQ | exp.In | Keys | Members) and each.meta.get(SELECTIVITY, 0.0) <= MOST_LOOKED_UP
-        for operand in each.find_all(exp.Column)
-    }
-    return bool(indexed(scan, compared))
+        if isinstance(each, exp.EQ | exp.In | Keys | Members)
+        and (part := each.meta.get(SELECTIVITY, 0.0)) <= MOST_LOOKED_UP
+    ]
+    by = indexed(scan, frozenset().union(*(names for names, _ in compared)))
+    return math.prod(part for names, part in compared if names & by) if by else None
 
 
 def _read_as(tree: Operator, name: str) -> tuple[Table, str] | None:

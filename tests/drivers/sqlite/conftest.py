@@ -98,3 +98,4 @@ def without(driver: SQLite, sql: str, monkeypatch: pytest.MonkeyPatch) -> pa.Tab
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes more than a few steps of SQLite is read by a process from its first row on."""
     monkeypatch.setattr(handover, "STEPS", 50)
+    monkeypatch.setattr(handover, "FIRST_SECONDS", 0.0)
