@@ -227,6 +227,18 @@ def test_keys_from_elsewhere_reduce_what_reads_their_column() -> None:
     assert seconds(frozenset()) > seconds(frozenset({"lid"})) > seconds(None)
 
 
+def test_keys_of_the_inner_table_of_a_join_by_an_index_save_no_look_ups() -> None:
+    sales, days = (replace(numbers("lite", rows), name=name) for name, rows in (("sales", 1e6), ("days", 1e4)))
+    condition = exp.EQ(this=column("s_v"), expression=column("d_id"))
+    joined = Join(remote(sales, "s_").tree, remote(days, "d_").tree, "inner", condition)
+
+    def seconds(reached: str) -> float:
+        whole = Remote("lite", joined)
+        return elapsed(whole, Estimator(), lambda _: "sqlite", lambda *_: 1, 0.01, reached=frozenset({reached}))
+
+    assert seconds("d_v") > 2.0 > seconds("s_id")
+
+
 def test_the_columns_below_that_have_the_values_of_one() -> None:
     """Keys of an aggregate's column reduce the table below it, and what that is joined with by the same column."""
     sql = "select a.item as thing, count(*) from pg.sales a join pg.returned b on a.item = b.item group by a.item"

@@ -61,7 +61,7 @@ def elapsed(
     remotes = _fetched(nodes, dialect, after)
     seconds: dict[Remote, float] = {}
     for each in remotes:
-        work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator))
+        work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator), reached=reached)
         scans, whole = work.scans(each.tree), work.tree(each.tree)
         rows = left if reached is None or _reads(each.tree, reached) else 1.0
         there = scans * read[each] + rows * (whole - scans)

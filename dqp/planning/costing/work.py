@@ -51,20 +51,28 @@ class Work:
     """Seconds of operators where the constants of ``dialect`` hold."""
 
     def __init__(
-        self, estimator: Estimator, dialect: str, kept: Mapping[Remote, float] | None = None, *, star: bool = False
+        self,
+        estimator: Estimator,
+        dialect: str,
+        kept: Mapping[Remote, float] | None = None,
+        *,
+        star: bool = False,
+        reached: Set[str] | None = None,
     ) -> None:
         """``kept``: the part of the rows of statements that keys from elsewhere leave; ``star``: of a statement that
-        ``is_star``."""
+        ``is_star``; ``reached``: the columns that keys from elsewhere are of (None: of each table)."""
         self._of, self._dialect, self._price = estimator.of, dialect, costs(dialect)
         self._kept, self._any_index = kept or {}, properties(dialect).ANY_INDEX
         self._probe = (star and self._price.probe) or self._price.work
+        self._reached = reached
 
     def tree(self, tree: Operator) -> float:
         """Seconds of all operators of the tree, and of the plans nested in them as often as they are evaluated."""
         return self._with_scans(tree)[0]
 
     def scans(self, tree: Operator) -> float:
-        """Those of the tree's seconds that reading tables takes, without what an index finds."""
+        """Those of the tree's seconds that keys from elsewhere do not save, if no index finds these: reading tables, and
+        looking for partners of the rows of a table that the keys are not of."""
         return self._with_scans(tree)[1]
 
     def _with_scans(self, tree: Operator) -> tuple[float, float]:
@@ -84,18 +92,29 @@ class Work:
             by = indexed(node.right, {other for _, other in pairs})
             if node.kind != "right" and by:
                 expected, seconds = self._lookups(node, node.left, node.right, by, pairs)
-                ways.append((left[0] + expected + rows, left[0] + seconds + rows, left[1]))
+                ways.append(
+                    (left[0] + expected + rows, left[0] + seconds + rows, left[1] + self._anyway(node.left, seconds))
+                )
             lookups = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
             if lookups is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
                 by = indexed(node.left, {one for one, _ in pairs})
                 turned = [(other, one) for one, other in pairs]
                 expected, seconds = self._lookups(node, node.right, node.left, by, turned)
                 others = right[0] + lookups + rows
-                ways.append((others + expected, others + seconds, right[1]))
+                ways.append((others + expected, others + seconds, right[1] + self._anyway(node.right, seconds)))
         if not ways or not self._any_index:
             whole = left[0] + right[0] + self.node(node)
             ways.append((whole, whole, left[1] + right[1]))
         return min(ways)[1:]
+
+    def _anyway(self, rows: Operator, seconds: float) -> float:
+        """Seconds for these rows, if no keys from elsewhere leave any of them out; else 0."""
+        tables = (each for each in walk(rows) if isinstance(each, Scan))
+        return (
+            0.0
+            if self._reached is None or any(not self._reached.isdisjoint(each.columns) for each in tables)
+            else seconds
+        )
 
     def _lookups(
         self, node: Join, rows: Operator, table: Operator, by: Set[str], pairs: Sequence[tuple[str, str]]
