@@ -71,8 +71,8 @@ class Work:
         return self._with_scans(tree)[0]
 
     def scans(self, tree: Operator) -> float:
-        """Those of the tree's seconds that keys from elsewhere do not save, if no index finds these: reading tables, and
-        looking for partners of the rows of a table that the keys are not of."""
+        """Those of the tree's seconds that keys from elsewhere do not save, if no index finds these: reading tables,
+        and looking for partners of the rows of a table that the keys are not of."""
         return self._with_scans(tree)[1]
 
     def _with_scans(self, tree: Operator) -> tuple[float, float]:
