@@ -16,7 +16,7 @@ from dqp.algebra.operators import SELECTIVITY, Filter, Join, Nested, Operator, c
 from dqp.algebra.trees import free, rewritten
 from dqp.algebra.types import same_values
 from dqp.planning.context import Context
-from dqp.planning.semijoins.program import leaf_of, targets
+from dqp.planning.costing.reductions import leaves_of
 
 
 def join_scalars(tree: Operator, context: Context) -> Operator:
@@ -64,4 +64,4 @@ def _reduces(name: str, plan: Operator, below: Operator, context: Context) -> bo
     (value,) = plan.columns
     if name not in below.columns or not same_values(context.types.get(name), context.types.get(value)):
         return False
-    return leaf_of(plan, value) is not None and any(targets(below, name, context))
+    return any(leaves_of(plan, value)) and any(leaves_of(below, name))
