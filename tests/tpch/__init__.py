@@ -57,7 +57,8 @@ def _placement(**tables: str) -> Placement:
 
 
 def spread(tables: Iterable[str], seed: str) -> Placement:
-    """Each table in a random database, at least three in each, or a quarter of all: the same for the same seed."""
+    """Each table in a random database, the same for the same seed: at least three in each, or a quarter of all if that
+    is fewer."""
     names, chance = sorted(tables), random.Random(seed)
     aliases = ("pg", "maria", "lite", "duck")
     while True:

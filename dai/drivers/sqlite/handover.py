@@ -29,8 +29,8 @@ Asking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 MANY_ROWS = 2048
 """Rows of a result that the driver's connection reads, and then once more the process."""
-STEPS = 20_000
-"""Of SQLite's machine, 1 to 5 ms: how often somebody looks how long the first rows take."""
+STEPS = 100_000
+"""Of SQLite's machine, 1 to 20 ms: how often the time is checked, for which SQLite waits for Python's lock."""
 FIRST_SECONDS, TIMES = 0.01, 8
 """Processor time: if the first rows take more, a process reads them and the connection stops. Where none is free then,
 one is asked for again after as long, but not more often: it would compute all of that again."""
@@ -97,7 +97,7 @@ class Handover:
         self._readers, self._watch, self._asking = readers, watch, asking
         self._reader: Reader | None = None
         self._whole = False
-        self._tries = 0
+        self._tries, self._next = 0, FIRST_SECONDS
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -113,9 +113,9 @@ class Handover:
             self._watch(None, 0)
 
     def _interrupts(self, seconds: float) -> bool:
-        if self._tries == TIMES or seconds < FIRST_SECONDS * (self._tries + 1):
+        if self._tries == TIMES or seconds < self._next:
             return False
-        self._tries += 1
+        self._tries, self._next = self._tries + 1, seconds + FIRST_SECONDS
         return self._take()
 
     def _take(self, seconds: float = 0.0) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Distinct, Inline, Join, Operator, Remote, Scan
 from dqp.algebra.trees import walk, walk_deep
+from dqp.planning.common_subtrees import alike
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.reductions import HOPED, Sources, reductions
 from dqp.planning.costing.work import Work
@@ -61,10 +62,14 @@ def elapsed(
     remotes = _fetched(nodes, dialect, after)
     seconds: dict[Remote, float] = {}
     for each in remotes:
-        work = Work(estimator, dialect(each.source), star=is_star(each.tree, estimator), reached=reached)
+        star = is_star(each.tree, estimator)
+        work = Work(estimator, dialect(each.source), star=star)
         scans, whole = work.scans(each.tree), work.tree(each.tree)
-        rows = left if reached is None or _reads(each.tree, reached) else 1.0
-        there = scans * read[each] + rows * (whole - scans)
+        rows, anyway = 1.0, scans
+        if reached is None or _reads(each.tree, reached):
+            rows = left
+            anyway = Work(estimator, dialect(each.source), star=star, reached=reached).scans(each.tree)
+        there = scans * read[each] + (anyway - scans) + rows * (whole - anyway)
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
             there -= scans * read[each] * PARALLEL
         rows *= kept[each]
@@ -79,30 +84,36 @@ def elapsed(
 
 
 def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
-    """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
+    """The remote subtrees; of those that are read once, with the same keys, the one that has all their columns.
     ``after``: what has the keys."""
     different: dict[Hashable, Remote] = {}
     keys = statement_keys(nodes, dialect)
     for each in nodes:
         if isinstance(each, Remote):
             reduced = frozenset(keys.get(one, one) for one in after.get(each, ()))
-            different.setdefault((keys[each], reduced) if each in keys else each, each)
+            key = (keys[each], reduced) if each in keys else each
+            if key not in different or len(different[key].columns) < len(each.columns):
+                different[key] = each
     return list(different.values())
 
 
 def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> dict[Remote, Hashable]:
-    """For each remote subtree that reads the same tables as another one what is equal if both are one statement,
-    whatever their columns are called."""
+    """For each remote subtree that reads the same tables as another one what is equal if both are read once: they have
+    the same rows, and one of them the columns of both, whatever these are called."""
     by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
     for each in nodes:
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
     keys: dict[Remote, Hashable] = {}
-    for each in (one for alike in by_tables.values() if len(alike) > 1 for one in alike):
-        try:
-            keys[each] = each.source, dialects.statement(each.numbered, dialect(each.source)).sql
-        except dialects.NotPushed:
-            keys[each] = each
+    for together in (each for each in by_tables.values() if len(each) > 1):
+        wider = alike(together)
+        for each in together:
+            read, _ = wider.get(id(each), (each, {}))
+            assert isinstance(read, Remote)
+            try:
+                keys[each] = each.source, dialects.statement(read.numbered, dialect(each.source)).sql
+            except dialects.NotPushed:
+                keys[each] = read
     return keys
 
 

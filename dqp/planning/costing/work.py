@@ -71,17 +71,19 @@ class Work:
         return self._with_scans(tree)[0]
 
     def scans(self, tree: Operator) -> float:
-        """Those of the tree's seconds that keys from elsewhere do not save, if no index finds these: reading tables,
-        and looking for partners of the rows of a table that the keys are not of."""
+        """Those of the tree's seconds that keys from elsewhere do not save, if no index finds the rows by them: reading
+        tables, and what is made of tables alone that the keys are not of."""
         return self._with_scans(tree)[1]
 
     def _with_scans(self, tree: Operator) -> tuple[float, float]:
         inputs = [self._with_scans(each) for each in tree.inputs]
         if isinstance(tree, Join):
-            return self._joined(tree, *inputs)
-        node = self.node(tree)
-        scanned = sum(each for _, each in inputs) + (node if isinstance(tree, Scan) else 0.0)
-        return sum(each for each, _ in inputs) + node, scanned
+            seconds, scanned = self._joined(tree, *inputs)
+        else:
+            node = self.node(tree)
+            seconds = sum(each for each, _ in inputs) + node
+            scanned = sum(each for _, each in inputs) + (node if isinstance(tree, Scan) else 0.0)
+        return seconds, seconds if self._untouched(tree) else scanned
 
     def _joined(self, node: Join, left: tuple[float, float], right: tuple[float, float]) -> tuple[float, float]:
         """Seconds of a join with its inputs, of which a table with an index is read only where the other has rows."""
@@ -92,29 +94,25 @@ class Work:
             by = indexed(node.right, {other for _, other in pairs})
             if node.kind != "right" and by:
                 expected, seconds = self._lookups(node, node.left, node.right, by, pairs)
-                ways.append(
-                    (left[0] + expected + rows, left[0] + seconds + rows, left[1] + self._anyway(node.left, seconds))
-                )
+                anyway = left[1] + seconds * (self._any_index and self._untouched(node.left))
+                ways.append((left[0] + expected + rows, left[0] + seconds + rows, anyway))
             lookups = self._found(node.left, {one for one, _ in pairs}, self._rows(node))
             if lookups is not None and (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)):
                 by = indexed(node.left, {one for one, _ in pairs})
                 turned = [(other, one) for one, other in pairs]
                 expected, seconds = self._lookups(node, node.right, node.left, by, turned)
                 others = right[0] + lookups + rows
-                ways.append((others + expected, others + seconds, right[1] + self._anyway(node.right, seconds)))
+                anyway = right[1] + seconds * (self._any_index and self._untouched(node.right))
+                ways.append((others + expected, others + seconds, anyway))
         if not ways or not self._any_index:
             whole = left[0] + right[0] + self.node(node)
             ways.append((whole, whole, left[1] + right[1]))
         return min(ways)[1:]
 
-    def _anyway(self, rows: Operator, seconds: float) -> float:
-        """Seconds for these rows, if no keys from elsewhere leave any of them out; else 0."""
+    def _untouched(self, rows: Operator) -> bool:
+        """Whether keys from elsewhere are known to be of no column of these tables, so that they save nothing here."""
         tables = (each for each in walk(rows) if isinstance(each, Scan))
-        return (
-            0.0
-            if self._reached is None or any(not self._reached.isdisjoint(each.columns) for each in tables)
-            else seconds
-        )
+        return self._reached is not None and all(self._reached.isdisjoint(each.columns) for each in tables)
 
     def _lookups(
         self, node: Join, rows: Operator, table: Operator, by: Set[str], pairs: Sequence[tuple[str, str]]

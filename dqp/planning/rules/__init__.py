@@ -27,7 +27,6 @@ from dqp.planning.rules.limits import push_limits
 from dqp.planning.rules.narrow import narrow
 from dqp.planning.rules.passes import one_pass
 from dqp.planning.rules.repeated import ask_once
-from dqp.planning.rules.scalars import join_scalars
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
 from dqp.planning.rules.subtrees import push_subtrees, reads_again, remark_if_less
@@ -55,7 +54,6 @@ RULES: tuple[Rule, ...] = (
     share_groups,
     ask_once,
     push_subtrees,
-    join_scalars,
     calls,
 )
 """The rules in their order. A rule may occur twice, because another rule may have given it more to do."""
