@@ -9,7 +9,6 @@ from typing import Protocol
 from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Distinct, Inline, Join, Operator, Remote, Scan
 from dqp.algebra.trees import walk, walk_deep
-from dqp.planning.common_subtrees import alike
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.reductions import HOPED, Sources, reductions
 from dqp.planning.costing.work import Work
@@ -84,36 +83,30 @@ def elapsed(
 
 
 def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
-    """The remote subtrees; of those that are read once, with the same keys, the one that has all their columns.
+    """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
     ``after``: what has the keys."""
     different: dict[Hashable, Remote] = {}
     keys = statement_keys(nodes, dialect)
     for each in nodes:
         if isinstance(each, Remote):
             reduced = frozenset(keys.get(one, one) for one in after.get(each, ()))
-            key = (keys[each], reduced) if each in keys else each
-            if key not in different or len(different[key].columns) < len(each.columns):
-                different[key] = each
+            different.setdefault((keys[each], reduced) if each in keys else each, each)
     return list(different.values())
 
 
 def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> dict[Remote, Hashable]:
-    """For each remote subtree that reads the same tables as another one what is equal if both are read once: they have
-    the same rows, and one of them the columns of both, whatever these are called."""
+    """For each remote subtree that reads the same tables as another one what is equal if both are one statement,
+    whatever their columns are called."""
     by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
     for each in nodes:
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
     keys: dict[Remote, Hashable] = {}
-    for together in (each for each in by_tables.values() if len(each) > 1):
-        wider = alike(together)
-        for each in together:
-            read, _ = wider.get(id(each), (each, {}))
-            assert isinstance(read, Remote)
-            try:
-                keys[each] = each.source, dialects.statement(read.numbered, dialect(each.source)).sql
-            except dialects.NotPushed:
-                keys[each] = read
+    for each in (one for alike in by_tables.values() if len(alike) > 1 for one in alike):
+        try:
+            keys[each] = each.source, dialects.statement(each.numbered, dialect(each.source)).sql
+        except dialects.NotPushed:
+            keys[each] = each
     return keys
 
 
