@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import io
 import threading
@@ -27,7 +28,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)  # a shell sets it, and other libraries look at it
     urls = {name: f"{name}:///{tmp_path}/{name}.db" for name in ("sqlite", "duckdb")}
     for url in urls.values():
         load(url, ["protein_goterm"], 500)

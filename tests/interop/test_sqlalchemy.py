@@ -1,5 +1,6 @@
 """The SQLAlchemy dialect, and programs that stand on it."""
 
+import builtins
 import datetime
 import gc
 import os
@@ -396,6 +397,7 @@ def test_jupysql(things: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
     monkeypatch.setenv("PLOOMBER_STATS_ENABLED", "false")
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)  # a shell sets it, and other libraries look at it
     shell = InteractiveShell.instance()
     try:
         shell.run_line_magic("load_ext", "sql")
