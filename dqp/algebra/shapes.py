@@ -35,6 +35,14 @@ def shape_of_work(tree: Operator) -> str:
     return _Shape(of_rows=False).text(tree)
 
 
+def shape_of_columns(tree: Operator) -> tuple[str, frozenset[str]]:
+    """``shape_of_rows``, and the shapes of the columns: of trees with the same rows, one that has the shapes of another
+    one's columns has these columns."""
+    shape = _Shape(of_rows=True)
+    rows = shape.text(tree)
+    return rows, frozenset(map(shape.name, tree.columns))
+
+
 class _Shape:
     def __init__(self, *, of_rows: bool) -> None:
         self._of_rows = of_rows
@@ -66,9 +74,7 @@ class _Shape:
             words = self._words(conditions)
             words += [tree.kind] if isinstance(tree, Join) else []
         elif isinstance(tree, SetOperation):
-            self._names |= {
-                name: self._names.get(left, left) for name, left in zip(tree.names, tree.left.columns, strict=True)
-            }
+            self._names |= {name: self.name(left) for name, left in zip(tree.names, tree.left.columns, strict=True)}
             words = [tree.kind, str(tree.all)]
         elif isinstance(tree, Sort):
             words = [*self._words(tree.keys), repr((tree.limit, tree.offset))]
@@ -77,6 +83,10 @@ class _Shape:
         if not words and isinstance(tree, Project):
             return inputs[0]
         return f"{type(tree).__name__}({'; '.join((*words, *inputs))})"
+
+    def name(self, identifier: str) -> str:
+        """What the identifier is."""
+        return self._names.get(identifier, identifier)
 
     def _named(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
         self._names |= {name: self._word(each) for name, each in items}
@@ -89,7 +99,7 @@ class _Shape:
 
     def _change(self, node: exp.Expression) -> exp.Expression:
         if isinstance(node, exp.Column):
-            return exp.Var(this=self._names.get(node.name, node.name))
+            return exp.Var(this=self.name(node.name))
         if isinstance(node, Nested):
             return exp.Var(this=f"{node.kind} {self._word(node.this) if node.this else ''} {self.text(node.plan)}")
         if isinstance(node, Keys | Members):

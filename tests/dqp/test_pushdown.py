@@ -168,6 +168,22 @@ def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
     assert seconds(Join(one, again, "semi", joined("l", "r"))) < seconds(Join(one, other, "semi", joined("l", "o")))
 
 
+@pytest.mark.parametrize(("items", "once"), [(("id",), True), (("id", "v"), True), (("id", "w"), False)])
+def test_a_table_that_is_read_for_some_columns_and_for_more_counts_once(items: tuple[str, ...], once: bool) -> None:
+    table = numbers("pg", 1e6)
+    table = replace(table, columns=(*table.columns, replace(table.columns[1], name="w")))
+    one = Remote("pg", Scan(table, (("lid", "id"), ("lv", "v"))))
+    again = Remote("pg", Scan(table, tuple((f"r{each}", each) for each in items)))
+
+    def seconds(tree: Operator) -> float:
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda *_: 1)
+
+    both = Join(one, again, "inner", exp.EQ(this=column("lid"), expression=column("rid")))
+    assert (seconds(both) < 1.5 * seconds(one)) is once
+    turned = Join(again, one, "inner", exp.EQ(this=column("lid"), expression=column("rid")))
+    assert seconds(turned) == pytest.approx(seconds(both))
+
+
 def test_a_statement_with_other_keys_is_another_one() -> None:
     one, again = (remote(numbers("pg", 1e6, high=1_000_000), each) for each in ("l", "r"))
 
@@ -307,7 +323,7 @@ def test_what_is_equal_only_without_joins_in_the_source(rows: float, once: bool)
     context = Context(over, Estimator(), Names())
     tree = optimise(bind(RANKED.format(s="pg"), over).tree, context)
     assert bool(Sharing(tree).tables) is once
-    assert any("computed once, here" in each for each in context.remarks) is once
+    assert any("joins there" in each and "with its tables read" in each for each in context.remarks) is once
 
 
 @pytest.mark.parametrize(("shops", "read"), [("where s.name = 7", True), ("where true", False)])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Distinct, Inline, Join, Operator, Remote, Scan
+from dqp.algebra.shapes import shape_of_columns
 from dqp.algebra.trees import walk, walk_deep
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.reductions import HOPED, Sources, reductions
@@ -83,31 +84,43 @@ def elapsed(
 
 
 def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
-    """The remote subtrees; one of those that are one statement with the same keys, whatever their columns are called.
+    """The remote subtrees; of those that are read once, with the same keys, the one that has all their columns.
     ``after``: what has the keys."""
     different: dict[Hashable, Remote] = {}
     keys = statement_keys(nodes, dialect)
     for each in nodes:
         if isinstance(each, Remote):
             reduced = frozenset(keys.get(one, one) for one in after.get(each, ()))
-            different.setdefault((keys[each], reduced) if each in keys else each, each)
+            key = (keys[each], reduced) if each in keys else each
+            different[key] = max(different.get(key, each), each, key=lambda one: len(one.columns))
     return list(different.values())
 
 
 def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> dict[Remote, Hashable]:
-    """For each remote subtree that reads the same tables as another one what is equal if both are one statement,
-    whatever their columns are called."""
+    """For each remote subtree that reads the same tables as another one what is equal if both are read once: they have
+    the same rows, and one of them the columns of both, whatever these are called."""
     by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
     for each in nodes:
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
     keys: dict[Remote, Hashable] = {}
-    for each in (one for alike in by_tables.values() if len(alike) > 1 for one in alike):
+    for each, wide in (pair for alike in by_tables.values() if len(alike) > 1 for pair in _widest(alike)):
         try:
-            keys[each] = each.source, dialects.statement(each.numbered, dialect(each.source)).sql
+            keys[each] = each.source, dialects.statement(wide.numbered, dialect(each.source)).sql
         except dialects.NotPushed:
-            keys[each] = each
+            keys[each] = wide
     return keys
+
+
+def _widest(alike: Iterable[Remote]) -> Iterator[tuple[Remote, Remote]]:
+    """Each with the one of the same rows that has its columns and the most others."""
+    by_rows: dict[str, list[tuple[Remote, frozenset[str]]]] = defaultdict(list)
+    for each in alike:
+        rows, columns = shape_of_columns(each.tree)
+        by_rows[rows].append((each, columns))
+    for same in by_rows.values():
+        for each, columns in same:
+            yield each, max((one for one in same if one[1] >= columns), key=lambda one: len(one[1]))[0]
 
 
 def is_star(tree: Operator, estimator: Estimator) -> bool:

@@ -65,10 +65,10 @@ def reductions(
                 ((join.left, one), (join.right, other), True),
                 ((join.right, other), (join.left, one), join.kind not in ("left", "asof left")),
             ):
-                build = next(leaves_of(side, key), None) if reduces else None
+                build = next(_leaves(side, key), None) if reduces else None
                 if build is None or build[1] != key:  # the keys of one query of a union are not all
                     continue
-                for probe, wanted in leaves_of(other_side, name):
+                for probe, wanted in _leaves(other_side, name):
                     if probe in after[build[0]] or build[0] in after[probe]:
                         continue
                     keys, part = _part(estimator.of(build[0]), key, estimator.of(probe), wanted)
@@ -108,7 +108,7 @@ def origins(tree: Operator, names: Set[str]) -> frozenset[str]:
     return frozenset(known)
 
 
-def leaves_of(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
+def _leaves(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
     """The remote subtrees that the column is one of; of a union, one for each of its queries, with the column there."""
     if isinstance(tree, Remote):
         if name in tree.columns:
@@ -117,10 +117,10 @@ def leaves_of(tree: Operator, name: str) -> Iterator[tuple[Remote, str]]:
         if name in tree.names:
             at = tree.names.index(name)
             for each in tree.inputs:
-                yield from leaves_of(each, each.columns[at])
+                yield from _leaves(each, each.columns[at])
     else:
         for each in tree.inputs:
-            yield from leaves_of(each, name)
+            yield from _leaves(each, name)
 
 
 def _part(build: Estimate, key: str, probe: Estimate, name: str) -> tuple[float, float]:

@@ -3,13 +3,14 @@
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from dai.drivers.connections import rows
-from dai.drivers.sqlite import handover
+from dai.drivers.sqlite import handover, readers
 from dai.drivers.sqlite.driver import SQLite
 from dai.errors import DataError, StatementError
 from dai.streams.cancellation import Cancellation
@@ -41,6 +42,16 @@ def test_what_takes_long_until_its_first_rows_is_not_computed_twice(
     monkeypatch.setattr(handover, "AGAIN_SECONDS", 0.0)
     assert table(driver, "SELECT i, count(*) AS n FROM t GROUP BY id").num_rows == ROWS
     assert len(asked) == 1
+
+
+def test_when_a_process_is_asked_for() -> None:
+    asked: list[float] = []
+    hand = handover.Handover(
+        cast(readers.Readers, SimpleNamespace(take=asked.append)), lambda *_: None, contextlib.nullcontext
+    )
+    at = [each / 1000 for each in (2, 9, 11, 15, 22, 40, 45, 95, 106, 150, 200, 300, 400, 500)]
+    said = [len(asked) for each in at if not hand._interrupts(each)]
+    assert said == [0, 0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 8, 8], "every 10 ms, and eight times at most"
 
 
 def test_what_is_read_again_has_bounds() -> None:
