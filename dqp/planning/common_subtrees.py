@@ -67,6 +67,7 @@ class Sharing:
         self.tables: tuple[Shared, ...] = ()
         self._uses: dict[int, tuple[Shared, dict[str, str]]] = {}
         self._twins: dict[Remote, list[Twin]] = {}
+        self._copies: dict[Remote, list[Twin]] = {}
         if any(count > 1 for count in Counter(_signatures(tree)).values()):
             self._find(tree, forms or Forms())
 
@@ -101,13 +102,15 @@ class Sharing:
         columns have there. What changes one of them and not the others makes the uses different."""
         return self._twins.get(leaf, []) if isinstance(leaf, Remote) else []
 
-    def _pair(self, uses: Sequence[_Place], forms: Forms) -> None:
-        for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
-            leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
-            for leaf, form in leaves.items():
-                self._twins.setdefault(leaf, []).extend(
-                    (other, form.known_as(another)) for other, another in leaves.items() if other is not leaf
-                )
+    def copies(self, leaf: Operator) -> Sequence[Twin]:
+        """As ``twins``, of a statement that stands in several places outside of what is shared."""
+        return self._copies.get(leaf, []) if isinstance(leaf, Remote) else []
+
+    def _find_copies(self, kinds: Mapping[int, Sequence[_Place]], taken: Sequence[_Place], forms: Forms) -> None:
+        for places in kinds.values():
+            copies = [each for each in places if isinstance(each.node, Remote)]
+            if len(copies) > 1:
+                _pair([each for each in copies if not any(map(each.inside, taken))], forms, self._copies)
 
     def _find(self, tree: Operator, forms: Forms) -> None:
         places: list[_Place] = []
@@ -133,11 +136,22 @@ class Sharing:
                     shared_subtrees.append(shared)
                     for each in group:
                         self._uses[id(each.node)] = (shared, each.form.named_as(group[0].form))
-                    self._pair(group, forms)
+                    _pair(group, forms, self._twins)
                     gone += group[1:]
                     taken += group
                     break
+        self._find_copies(kinds, taken, forms)
         self.tables = tuple(reversed(shared_subtrees))
+
+
+def _pair(uses: Sequence[_Place], forms: Forms, twins: dict[Remote, list[Twin]]) -> None:
+    """Adds the leaves that stand in each of the uses where they stand in another one."""
+    for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
+        leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
+        for leaf, form in leaves.items():
+            twins.setdefault(leaf, []).extend(
+                (other, form.known_as(another)) for other, another in leaves.items() if other is not leaf
+            )
 
 
 Alike = Mapping[int, tuple[Operator, Mapping[str, str]]]

@@ -70,3 +70,42 @@ def test_what_is_computed_once_is_reduced_where_two_columns_are_equal_to_one(sec
     assert run(catalog_of(one, other, large), Join(*uses, "left", condition)) == []
     assert len(large.asked) == 1
     assert ("WHERE" in large.asked[0]) is (second == "o_k")
+
+
+def _read_twice(high: int = 1_000_000) -> list[Remote]:
+    """A large table that is read for two uses."""
+    read = table("l", 2_000_000, high)
+    return [Remote("l", Scan(read, ((f"k{number}", "k"), (f"v{number}", "v")))) for number in (1, 2)]
+
+
+def _joined_uses(one: tuple[int, ...], other: tuple[int, ...], high: int = 1_000_000) -> tuple[Double, list[object]]:
+    """Two uses, each with keys of its own: the large table, and the keys of both that are in the answer."""
+    first, second = _read_twice(high)
+    large = Double("l", probing)
+    uses = joined(first, leaf("s", 100, high)), joined(second, leaf("o", 100, high))
+    condition = exp.EQ(this=column("v1"), expression=exp.Add(this=column("v2"), expression=exp.Literal.number(4)))
+    rows = run(catalog_of(Double("s", keys(*one)), Double("o", keys(*other)), large), Join(*uses, "inner", condition))
+    return large, [(each[0], each[4]) for each in rows]
+
+
+def test_what_is_read_twice_stays_one_statement_with_the_keys_of_all_uses() -> None:
+    large, answer = _joined_uses((5, 7, 9), (5, 700_000))
+    (asked,) = large.asked
+    assert "IN (5, 7, 9, 700000)" in asked
+    assert answer == [(7, 5)]
+
+
+def test_what_is_read_twice_becomes_two_statements_where_a_statement_for_all_keeps_much_more() -> None:
+    large, answer = _joined_uses(tuple(range(1, 60_001)), tuple(range(940_001, 1_000_001)))
+    assert sorted("<= 60000" in each for each in large.asked) == [False, True]
+    assert sorted(">= 940001" in each for each in large.asked) == [False, True]
+    assert answer == []
+
+
+def test_what_is_read_twice_is_read_once_where_keys_of_one_use_save_nothing() -> None:
+    one, large = Double("s", keys(7, 9)), Double("l", probing)
+    first, second = _read_twice()
+    condition = exp.LTE(this=column("v1"), expression=column("v2"))
+    rows = run(catalog_of(one, large), Join(joined(first, leaf("s", 100)), second, "left", condition))
+    assert ["WHERE" in each for each in large.asked] == [False]
+    assert len(rows) == 43 + 41

@@ -5,20 +5,23 @@ small, its keys become a filter (a range, a list, a table) in the probe's statem
 its rows wait in their buffer, and the query reads them like those of any other input.
 
 A subtree that is computed once for several uses stays one: its statement is reduced by the keys of all uses, or not at
-all.
+all. A statement that several uses read stays one if its rows with the keys of all uses take less than those of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan
-from dqp.algebra.trees import remotes, walk
+from dqp.algebra.trees import remotes, walk, walk_deep
 from dqp.planning.common_subtrees import Forms, Sharing
 from dqp.planning.context import Context
+from dqp.planning.costing.elapsed import statement_keys
+from dqp.planning.costing.work import Work
 from dqp.planning.semijoins.grouping import group_there
 from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program
 from dqp.planning.semijoins.reduction import at_hand, reduced
@@ -58,7 +61,9 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                 read(remote)
         # One build at a time, because its reductions change the tree for the next one.
         done: list[tuple[Reduction, pa.Table]] = []
-        for group in [each for each in ready if each[0].build == ready[0][0].build]:
+        for group in [
+            _with_copies(each, steps, waiting, sharing) for each in ready if each[0].build == ready[0][0].build
+        ]:
             if any((each.build, each.pairs) in tried for each in group):
                 continue
             tried.update((each.build, each.pairs) for each in group)
@@ -71,8 +76,8 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                     break
                 rows.append(keys)
             else:
-                for each, keys in zip(group, _of_all(group, rows), strict=True):
-                    tree = reduced(tree, each, keys, context)
+                apart = bool(sharing.copies(group[0].probe))
+                tree = _of_less(tree, group, rows, context) if apart else _of_all(tree, group, rows, context)
                 done += zip(group, rows, strict=True)
                 known[group[0].build] = rows[0]
         possible = candidates(tree, context) if done else []
@@ -100,21 +105,70 @@ def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> 
     return group
 
 
+def _with_copies(
+    group: list[Reduction], steps: Sequence[Reduction], waiting: Set[Remote], sharing: Sharing
+) -> list[Reduction]:
+    """The group with the steps that do the same to the other uses of its statement, if their builds are as they will
+    be."""
+    step = group[0]
+    for copy, names in sharing.copies(step.probe):
+        wanted = [names.get(other) for _, other in step.pairs]
+        same = (
+            each
+            for each in steps
+            if each.probe == copy
+            and each.build not in waiting
+            and [other for _, other in each.pairs] == wanted
+            and _repeated(each) == _repeated(step)
+        )
+        group = [*group, *islice(same, 1)]
+    return group
+
+
 def _repeated(step: Reduction) -> list[int]:
     """For each pair the first that has the same column of the build."""
     columns = [one for one, _ in step.pairs]
     return [columns.index(each) for each in columns]
 
 
-def _of_all(group: Sequence[Reduction], rows: Sequence[pa.Table]) -> Sequence[pa.Table]:
-    """For each of the steps the keys of all, as columns of its own build."""
+def _of_less(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
+    """The tree after the steps, each with the keys of all or with its own: what takes the sources less time."""
+    before = len(context.remarks)
+    each_its_own = _of_each(tree, group, rows, context)
     if len(group) == 1:
-        return rows
+        return each_its_own
+    remarks = context.remarks[before:]
+    del context.remarks[before:]
+    together = _of_all(tree, group, rows, context)
+    if _seconds(together, context) <= _seconds(each_its_own, context):
+        return together
+    context.remarks[before:] = remarks
+    return each_its_own
+
+
+def _seconds(tree: Operator, context: Context) -> float:
+    """Seconds of the statements of the tree, of equal ones once."""
+    keys = statement_keys(walk_deep(tree), context.dialect)
+    seconds = 0.0
+    for each in {keys.get(each, each): each for each in remotes(tree)}.values():
+        dialect = context.dialect(each.source)
+        seconds += Work(context.estimator, dialect).tree(each.tree) + context.estimator.fetch(each, dialect)
+    return seconds
+
+
+def _of_all(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
+    """The tree after the steps, each with the keys of all, as columns of its own build."""
     columns = [[*dict(each.pairs)] for each in group]
     keys = [table.select(names) for table, names in zip(rows, columns, strict=True)]
     plain = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in keys]
     united = pa.concat_tables(plain, promote_options="permissive")
-    return [united.rename_columns(names) for names in columns]
+    return _of_each(tree, group, [united.rename_columns(names) for names in columns], context)
+
+
+def _of_each(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
+    for each, keys in zip(group, rows, strict=True):
+        tree = reduced(tree, each, keys, context)
+    return tree
 
 
 def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:
