@@ -103,7 +103,8 @@ class Sharing:
         return self._twins.get(leaf, []) if isinstance(leaf, Remote) else []
 
     def copies(self, leaf: Operator) -> Sequence[Twin]:
-        """As ``twins``, of a statement that stands in several places outside of what is shared."""
+        """The same statement in other places, with the names that its columns have there, where no shared subtree
+        contains it."""
         return self._copies.get(leaf, []) if isinstance(leaf, Remote) else []
 
     def _find_copies(self, kinds: Mapping[int, Sequence[_Place]], taken: Sequence[_Place], forms: Forms) -> None:
@@ -145,7 +146,7 @@ class Sharing:
 
 
 def _pair(uses: Sequence[_Place], forms: Forms, twins: dict[Remote, list[Twin]]) -> None:
-    """Adds the leaves that stand in each of the uses where they stand in another one."""
+    """For each leaf of a use, adds those that stand at its place in the other uses."""
     for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
         leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
         for leaf, form in leaves.items():

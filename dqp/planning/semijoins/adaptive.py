@@ -5,7 +5,8 @@ small, its keys become a filter (a range, a list, a table) in the probe's statem
 its rows wait in their buffer, and the query reads them like those of any other input.
 
 A subtree that is computed once for several uses stays one: its statement is reduced by the keys of all uses, or not at
-all. A statement that several uses read stays one if its rows with the keys of all uses take less than those of each.
+all. A statement that several uses read stays one, with the keys of all uses, if that takes its source less time than a
+statement for each use with keys of its own.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                     break
                 rows.append(keys)
             else:
-                apart = bool(sharing.copies(group[0].probe))
-                tree = _of_less(tree, group, rows, context) if apart else _of_all(tree, group, rows, context)
+                apply = _of_less if sharing.copies(group[0].probe) else _of_all
+                tree = apply(tree, group, rows, context)
                 done += zip(group, rows, strict=True)
                 known[group[0].build] = rows[0]
         possible = candidates(tree, context) if done else []
@@ -108,8 +109,8 @@ def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> 
 def _with_copies(
     group: list[Reduction], steps: Sequence[Reduction], waiting: Set[Remote], sharing: Sharing
 ) -> list[Reduction]:
-    """The group with the steps that do the same to the other uses of its statement, if their builds are as they will
-    be."""
+    """The group with the steps that do the same to its statement for the other uses; not those of a build that another
+    step will reduce first."""
     step = group[0]
     for copy, names in sharing.copies(step.probe):
         wanted = [names.get(other) for _, other in step.pairs]
@@ -132,7 +133,7 @@ def _repeated(step: Reduction) -> list[int]:
 
 
 def _of_less(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
-    """The tree after the steps, each with the keys of all or with its own: what takes the sources less time."""
+    """The tree after the steps, each with the keys of all or with its own: whichever takes the sources less time."""
     before = len(context.remarks)
     each_its_own = _of_each(tree, group, rows, context)
     if len(group) == 1:
@@ -166,6 +167,7 @@ def _of_all(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table]
 
 
 def _of_each(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
+    """The tree after the steps, each with its own keys."""
     for each, keys in zip(group, rows, strict=True):
         tree = reduced(tree, each, keys, context)
     return tree
