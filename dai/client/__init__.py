@@ -20,11 +20,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from dai.client.credentials import options_for, server_of
 from dai.client.documents import activity, document, element
-from dai.client.http.transport import Options
+from dai.client.http.transport import Options, parts_of
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
 from dai.client.registry import Match, RegistryClient
@@ -144,7 +144,7 @@ def parted(url: str) -> tuple[str, str | None]:
     if "://" not in url:
         meant = f"127.0.0.1:8080{url}" if url.startswith("/") else url
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{meant}'?")
-    parts = urlsplit(url)
+    parts = parts_of(url)
     head, found, rest = parts.path.rpartition("/resources/")
     if found and "/" in rest.strip("/") and parts.scheme in ("http", "https") and "@" not in parts.netloc:
         name = rest.strip("/").partition("/")[0]

@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from dai.client.http.transport import Options, is_loopback
-from dai.errors import ConfigurationError, MissingDependencyError
+from dai.client.http.transport import Options, is_loopback, parts_of
+from dai.errors import ConfigurationError, MissingDependencyError, RequestError
 from dai.plugins import extra_hint, nearest
 
 FROM_ENVIRONMENT = ("token", "ca", "certificate", "key", "signing_key", "key_id")
@@ -81,7 +81,7 @@ class Personal:
         named = _named(self.profile, known)
         covers = named is not None and is_below(address, str(known[named].get("url", "")))
         options = options_for(address, arguments, named if covers else _NOBODY)
-        parts = urlsplit(address)
+        parts = parts_of(address)
         is_open = parts.scheme != "https" and not is_loopback(parts.hostname or "")
         if is_open and "token" not in arguments and options.get("token") == os.environ.get("DAI_TOKEN"):
             options.pop("token", None)
@@ -137,7 +137,11 @@ def _profiles() -> dict[str, dict[str, Any]]:
     for name, each in document.items():
         if not isinstance(each, dict) or not isinstance(each.get("url"), str):
             raise ConfigurationError(f"{path}: {name} must be a section with a url.")
-        if urlsplit(each["url"]).scheme not in ("http", "https"):
+        try:
+            scheme = parts_of(each["url"]).scheme
+        except RequestError as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+        if scheme not in ("http", "https"):
             raise ConfigurationError(f"{path}: the url of {name} is not the address of a service.")
         token = each.get("token")
         if os.name == "posix" and mode & 0o077 and isinstance(token, str) and not token.startswith(_REFERENCES):
@@ -191,7 +195,7 @@ def _secret(profile: str, value: str) -> str:
 
 def is_below(address: str, url: str) -> bool:
     """Whether the address is that of the url or below it."""
-    wanted, allowed = urlsplit(address), urlsplit(url)
+    wanted, allowed = parts_of(address), parts_of(url)
     path = allowed.path.rstrip("/")
     same = (wanted.scheme, wanted.netloc.lower()) == (allowed.scheme, allowed.netloc.lower()) and bool(allowed.netloc)
     return same and not goes_up(wanted.path) and (wanted.path == path or wanted.path.startswith(f"{path}/"))
@@ -204,5 +208,5 @@ def goes_up(path: str) -> bool:
 
 
 def _origin(address: str) -> str:
-    parts = urlsplit(address)
+    parts = parts_of(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -36,7 +36,7 @@ from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
 from dai.config.service import service as _service
 from dai.config.telemetry import TelemetryConfig
 from dai.config.telemetry import read as _telemetry
-from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
+from dai.config.values import MOST, POSITIVE, database_url, is_web, keys, named, origins, overridden, secret, section
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
 
@@ -45,7 +45,7 @@ __all__ = [
     "DeliveryConfig", "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig",
     "PolicyConfig", "PublishedTable", "QuotaConfig", "QuotasConfig", "RegistryConfig", "ReplicasConfig",
     "ResourceConfig", "RoleConfig", "ServiceConfig", "TelemetryConfig", "TlsConfig", "columns", "database_url",
-    "keys", "load", "origins", "parse", "secret", "section",
+    "is_web", "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 LEAST_MEMORY = 100_000_000

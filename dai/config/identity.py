@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dai.config.service import LimitsConfig
-from dai.config.values import POSITIVE, named, secret, section
+from dai.config.values import POSITIVE, is_web, named, secret, section
 from dai.errors import ConfigurationError
 
 ASYMMETRIC = {
@@ -51,10 +51,7 @@ class JwtConfig:
 
 def is_safe(url: str) -> bool:
     """Whether answers from the URL are encrypted, or come from this machine."""
-    parts = urlsplit(url)
-    return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-    )
+    return is_web(url) and (urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOOPBACK)
 
 
 @dataclass(frozen=True, kw_only=True)

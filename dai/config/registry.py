@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from dai.config.resources import PolicyConfig
-from dai.config.values import POSITIVE, database_url, secret, section
+from dai.config.values import POSITIVE, database_url, is_web, secret, section
 from dai.errors import ConfigurationError
 
 
@@ -60,7 +59,7 @@ def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     if read.token is not None:
         read = dataclasses.replace(read, token=secret(read.token, "registry.token", environment, base))
     for name in ("url", "address"):
-        if (said := getattr(read, name)) is not None and urlsplit(said).scheme not in ("http", "https"):
+        if (said := getattr(read, name)) is not None and not is_web(said):
             raise ConfigurationError(f"registry.{name}: {said!r} is not the URL of a service.")
     if (read.url is None) != (read.address is None):
         raise ConfigurationError(

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from dai.config.resources import PolicyConfig
-from dai.config.values import POSITIVE, database_url, secret, section
+from dai.config.values import POSITIVE, database_url, is_web, secret, section
 from dai.errors import ConfigurationError
 
 _MOST_BYTES = 1000
@@ -87,7 +86,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     )
     for name, urls in listed:
         for each in urls:
-            if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https"):
+            if not is_web(each):
                 raise ConfigurationError(f"replicas.{name}: {each!r} is not the URL of a service.")
     if (read.indexes or read.index_publishers) and read.url is None:
         raise ConfigurationError(
@@ -100,7 +99,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
             "register there.",
             hint='"sky.objects" = "sky#public.objects" in [replicas.publish] registers a table of the resource sky.',
         )
-    if read.publish and urlsplit(read.url or "").scheme not in ("http", "https"):
+    if read.publish and not is_web(read.url):
         raise ConfigurationError(
             "replicas.url must be the address of this service, at which others read the tables of [replicas.publish].",
             hint='It looks like "https://data.example.org".',

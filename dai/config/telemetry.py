@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dai.config.values import secret, section
+from dai.config.values import is_web, secret, section
 from dai.errors import ConfigurationError
 
 
@@ -37,8 +37,8 @@ def read(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> 
             raise ConfigurationError(f"telemetry.headers.{name} is not an HTTP header.")
     config: TelemetryConfig = section(TelemetryConfig, "telemetry", values, base, headers=sent)
     if config.endpoint is not None:
-        parts = urlsplit(config.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        parts = urlsplit(config.endpoint) if is_web(config.endpoint) else None
+        if parts is None or "@" in parts.netloc or parts.query:
             raise ConfigurationError(
                 "telemetry.endpoint is not the address of a collector.",
                 hint='It looks like "https://collector.example.org:4318"; put a password into telemetry.headers.',

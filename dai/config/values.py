@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
@@ -147,6 +148,18 @@ class _Override(str):
 
     def __reduce__(self) -> tuple[type[_Override], tuple[str, str]]:
         return _Override, (str(self), self.variable)
+
+
+def is_web(url: object) -> bool:
+    """Whether it is an address at ``http://`` or ``https://`` with a host."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises ValueError where it is not a number
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _known_as(level: str, place: Mapping[str, Any]) -> str:

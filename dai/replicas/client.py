@@ -47,7 +47,7 @@ class TableTarget:
         address, _, table = target.partition("#")
         try:
             base, name = parted(address)
-        except (RequestError, ValueError):
+        except RequestError:
             return None
         if not table or name is None or not base.startswith(("http://", "https://")):
             return None

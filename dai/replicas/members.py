@@ -7,11 +7,10 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from dai.client.http.transport import Options
 from dai.client.registry import RegistryClient
-from dai.config import RegistryConfig, ReplicasConfig
+from dai.config import RegistryConfig, ReplicasConfig, is_web
 from dai.errors import DaiError, NotFoundError
 
 log = logging.getLogger("dai.replicas")
@@ -48,7 +47,7 @@ class Members:
     def _from_registry(self) -> Iterator[str]:
         for each in self._client.sparql(self._query):
             index = each["index"]
-            if index == self._own or urlsplit(index).scheme not in ("http", "https"):
+            if index == self._own or not is_web(index):
                 continue
             try:
                 holds = not self._client.entry(each["service"]).get("deprecated")

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import pyarrow as pa
 
 from dai.client.http.transport import Options, Transport
-from dai.config import RegistryConfig, ReplicasConfig
+from dai.config import RegistryConfig, ReplicasConfig, is_web
 from dai.errors import ConflictError, DaiError, DataError, LimitError, TooLargeError, TruncatedError
 from dai.formats import format_named
 from dai.replicas.catalog.catalog import Catalog
@@ -70,11 +70,11 @@ class Replicas:
 
     def tells(self, url: str) -> bool:
         """Whether an index at the URL can be told: one by HTTP, or this server's own."""
-        return url == self.settings.url or url.startswith(("http://", "https://"))
+        return url == self.settings.url or is_web(url)
 
     def receiver(self, url: str) -> Receiver:
         """How the index at the URL is told; this server's own at any that is not of HTTP."""
-        if urlsplit(url).scheme not in ("http", "https") or url == self.settings.url:
+        if not is_web(url) or url == self.settings.url:
             return Local(self.index)
         with self._lock:
             if url not in self._remote:

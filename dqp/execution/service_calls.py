@@ -98,7 +98,7 @@ class Operation:
         where = f"functions.{self.name}"
         if (self.url is None) == (self.python is None):
             raise ConfigurationError(f"{where}: give it either a url or a python function.")
-        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
+        if self.url is not None and not config.is_web(self.url):
             raise ConfigurationError(f"{where}.url must begin with http:// or https://.")
         if self.python is not None and ":" not in self.python:
             raise ConfigurationError(f"{where}.python must be 'package.module:function', not {self.python!r}.")

@@ -55,7 +55,7 @@ def check_services(where: str, urls: Mapping[str, tuple[object, ...]]) -> None:
     """``urls``: the addresses of services, by the key that lists them."""
     for key, listed in urls.items():
         for each in listed:
-            if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
+            if not config.is_web(each):
                 raise ConfigurationError(f"{where}.{key}: {each!r} is not the address of a service.")
 
 

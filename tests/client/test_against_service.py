@@ -478,6 +478,12 @@ def test_a_limit(lab: Resource) -> None:
     assert not lab.query(SERIES, 2, limit=2, truncate=True).truncated
 
 
+@pytest.mark.parametrize("address", ["http://[x]/lab", "http://[::1/lab", "http://127.0.0.1:80x/lab"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(RequestError, match=r"(?s)is not an address.*looks like"):
+        dai.connect(address)
+
+
 def test_the_environment_says_the_service(service: Background, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAI_SERVER", raising=False)
     with pytest.raises(RequestError, match=r"(?s)no address.*DAI_SERVER"):

@@ -101,6 +101,7 @@ def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:
         ("[lab\n", "is not TOML"),
         ("[lab]\n", "must be a section with a url"),
         ('[lab]\nurl = "ftp://a"\n', "not the address of a service"),
+        ('[lab]\nurl = "http://[a]"\n', "is not an address"),
         (f'[lab]\nurl = "{URL}"\ntokne = "x"\n', "Did you mean 'token'"),
         (f'[lab]\nurl = "{URL}"\ntoken = "env:NOWHERE"\n', "'NOWHERE' is not set"),
         (f'[lab]\nurl = "{URL}"\ntoken = "file:nowhere"\n', "'nowhere' cannot be read"),

@@ -321,6 +321,7 @@ def test_a_lease_counts_as_long_as_it_surely_holds() -> None:
         ({"find": "unit=mJy"}, "must be a section with url"),
         ("http://127.0.0.1:1", "must be a section"),
         ({"url": "registry"}, "is not the address of a service"),
+        ({"url": "http://[r]"}, "is not the address of a service"),
         ({"url": "http://r", "allow": ["data.example.org"]}, "is not the address of a service"),
         ({"url": "http://r", "publishers": [""]}, "list of names"),
         ({"url": "http://r", "source_token": "t"}, "needs registry.allow"),

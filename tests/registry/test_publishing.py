@@ -214,6 +214,7 @@ def test_the_command_shows_what_fits_with_reasons(
     [
         ({"url": "http://r"}, "must both be set"),
         ({"url": "r", "address": "http://a"}, "is not the URL of a service"),
+        ({"url": "http://[r]", "address": "http://a"}, "is not the URL of a service"),
         ({"url": "http://r", "address": "http://a", "publish": ["sky"]}, "no resource 'sky'"),
         ({"store": "no url"}, "is not a database URL"),
         ({"policy": 1}, "must be a section"),

@@ -258,6 +258,7 @@ BAD: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/replicas/index", {}, 400),
     ("GET", "/replicas/values/search?name=nope", {}, 404),
     ("POST", "/replicas/indexes", {"json": {"url": "file:///etc/passwd"}}, 400),
+    ("POST", "/replicas/indexes", {"json": {"url": "http://[x]"}}, 400),
     ("POST", "/replicas/indexes", {"json": {"url": "https://x", "pattern": "("}}, 400),
     ("POST", NAMES, {"content": b"x", "headers": {"Content-Type": ARROW}}, 400),
     ("POST", NAMES, {**names("a"), "content": names("a")["content"][:-8]}, 400),

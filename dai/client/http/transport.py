@@ -427,12 +427,18 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-def _checked(url: str) -> SplitResult:
+def parts_of(url: str) -> SplitResult:
+    """The parts of an address; RequestError for what is none."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError as error:
         raise RequestError(f"{url!r} is not an address: {error}.", hint=_EXAMPLE) from error
+    return parts
+
+
+def _checked(url: str) -> SplitResult:
+    parts = parts_of(url)
     if "://" in url and parts.scheme not in ("http", "https"):
         raise RequestError(
             f"{parts.scheme}://… is not the address of a data service.",
