@@ -170,6 +170,10 @@ class DuckDB(Dialect):
     def typed(self, value: object, type: Type) -> str:
         return f"CAST({self.constant(value, type)} AS {type})"
 
+    def listed(self, value: Value, numbers: str) -> str:
+        # A key of a list of literals takes 20 microseconds, one of these less than one.
+        return f"{self.operand(value)} IN (SELECT UNNEST(CAST('[{numbers}]' AS {value.type}[])))"
+
     def like(self, value: Value, pattern: str) -> str:
         return f"{self.operand(value)} LIKE {self.string(pattern)}"
 
