@@ -155,25 +155,43 @@ def _best(
 def _or_read(
     whole: Remote, best: Operator, left: _Left, around: Callable[[Operator], Operator], context: Context
 ) -> Operator:
-    """``best``, or all joins here over the tables alone: keys of several reduce what is read then, which no step on the
-    way to it shows. Keys that leave nothing out of few rows may leave little of the tables, and only the whole plan has
-    those."""
+    """``best``, or all that the statement does here over its tables alone. No step on the way to it shows what only the
+    whole plan has: keys of several reduce what is read then, keys that leave nothing out of few rows leave little of
+    the tables, and what another statement reads, reduced by keys too, is read once."""
     before = _elapsed(best, left, context)
-    if before < LONG or not any(isinstance(each, Join) for each in walk(whole.tree)):
+    if before < LONG:
+        return best
+    joined = any(isinstance(each, Join) for each in walk(whole.tree))
+    if not joined and (left.part == 1.0 or is_plain(whole.tree) or not _is_read(whole, around(best))):
         return best
     remarks = len(context.remarks)
     alone = replace(context, options=replace(context.options, pushdown="none"))
     read = _pushed(whole.tree, frozenset(whole.columns), alone)
     context.learn(read)
     saved = before - _elapsed(read, left, context, TOGETHER)
-    if left.part == 1.0:
+    if left.part == 1.0 or not joined:
         there, here = (_elapsed(around(each), ALL, context, TOGETHER) for each in (best, read))
         saved = max(saved, there - here)
     if saved < (1 - BETTER) * before:
         del context.remarks[remarks:]
         return best
-    context.remark(f"{whole.source}: about {before:.2g} s with joins there, {saved:.2g} s less with its tables read")
+    context.remark(
+        f"{whole.source}: about {before:.2g} s with all of it there, {saved:.2g} s less with its tables read"
+    )
     return read
+
+
+def _is_read(whole: Remote, plan: Operator) -> bool:
+    """Whether another statement of the plan only reads a table of this one."""
+
+    def tables(each: Remote) -> set[Hashable]:
+        return {
+            (scan.table.source, scan.table.schema, scan.table.name)
+            for scan in walk(each.tree)
+            if isinstance(scan, Scan)
+        }
+
+    return any(is_plain(each.tree) and tables(each) & tables(whole) for each in remotes(plan) if each != whole)
 
 
 def _continues(tree: Operator, input: Operator) -> bool:
