@@ -27,7 +27,8 @@ _USER_OPTIONS = frozenset({"user", "password"})
 class PolicyConfig:
     """Who may do what with a resource: lists of names of callers, ``group:NAME``, ``*`` (every identified caller)
     and ``anonymous``. The default of ``load``, ``statistics`` and ``deliver`` is ``read``. ``activities``: the only
-    activities that documents may have; empty: all.
+    activities that documents may have; empty: all. If ``sqlQueryStatement`` is not among them, the default of
+    ``statistics`` is nobody.
 
     ``rows``, ``bytes``, ``seconds`` (also of a job) and ``jobs`` (``resource_jobs``) replace those of ``[limits]``,
     and ``urls`` and ``directory`` those of ``[delivery]``.

@@ -112,9 +112,10 @@ def policy_for(name: str, config: PolicyConfig | None) -> Policy:
     """What the configuration says. Without a policy everybody reads and nobody writes."""
     config = config or PolicyConfig()
     read = config.read
-    load, statistics, deliver = (
-        read if each is None else each for each in (config.load, config.statistics, config.deliver)
-    )
+    load, deliver = (read if each is None else each for each in (config.load, config.deliver))
+    # statistics have values of tables, which queries alone show otherwise
+    queries = not config.activities or "sqlQueryStatement" in config.activities
+    statistics = config.statistics if config.statistics is not None else read if queries else ()
     return Policy(name, read, config.write, load, statistics, deliver, frozenset(config.activities))
 
 

@@ -98,6 +98,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[dic
         shutil.copy(book.removeprefix("sqlite:///"), directory / f"{name}.db")
         resources[name] = {"url": f"sqlite:///{directory / name}.db"} | ({} if policy is None else {"policy": policy})
     resources["limited"] = {"url": book, "policy": {"rows": 10, "seconds": 0.2, "activities": ["sqlQueryStatement"]}}
+    resources["echo"] = {"url": book, "policy": {"activities": ["Echo"]}}
+    resources["seen"] = {"url": book, "policy": {"activities": ["Echo"], "statistics": ["alice"]}}
     resources["few"] = {"url": book, "policy": {"read": ["alice"], "jobs": 1}}
     federations = {
         "unsaid-federation": {"sources": [{"alias": "a", "resource": "public"}]},
@@ -220,6 +222,16 @@ def test_limits_and_activities_of_a_resource(clients: dict[str, httpx.Client]) -
     answer = client.post("/resources/limited/perform", content=DOCUMENT.format(echo), headers=XML)
     assert answer.status_code == 403
     assert "sqlQueryStatement" in answer.text
+
+
+def test_statistics_are_for_those_who_may_query_or_are_named(clients: dict[str, httpx.Client]) -> None:
+    """They have values of the table: where no query may run, nobody sees them unless the policy says so."""
+    for name, who in (("limited", {"alice", "bob", ""}), ("echo", set()), ("seen", {"alice"})):
+        for caller in ("alice", "bob", ""):
+            answer = clients[caller].get(f"/resources/{name}/statistics?table=numbers")
+            assert answer.status_code == (200 if caller in who else 403), (name, caller, answer.text)
+            assert refused(answer) is (caller not in who)
+            assert clients[caller].get(f"/resources/{name}/schema").status_code == 200
 
 
 def test_jobs_of_a_resource(clients: dict[str, httpx.Client]) -> None:
