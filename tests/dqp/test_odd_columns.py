@@ -308,3 +308,30 @@ def test_a_column_of_dates_stays_one_whatever_was_asked_before(tmp_path: Path) -
 def test_a_row_that_is_looked_at_must_be_readable(unreadable: Lab, sql: str) -> None:
     with pytest.raises(DataError):
         unreadable.sql(sql).arrow()
+
+
+@pytest.mark.parametrize("day", ["2020-13-45", "2023-02-29", "2020-04-31", "2020-01-00", "0000-00-00", "-2020-01-01"])
+@pytest.mark.parametrize("pushdown", ["all", "cost", "none"])
+def test_a_day_that_does_not_exist_is_an_error_wherever_it_is_looked_at(
+    tmp_path: Path, pushdown: str, day: str
+) -> None:
+    """Whether it is read or SQLite computes with it."""
+    path = tmp_path / "lite.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE d (id integer PRIMARY KEY, day date)")
+        days = ["2020-01-01", "2020-02-29", "0000-12-31", "9999-12-31", None, day]
+        connection.executemany("INSERT INTO d (day) VALUES (?)", [(each,) for each in days])
+        connection.commit()
+    with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}, "pushdown": pushdown}) as lab:
+        for sql, expected in (
+            ("SELECT id, day FROM lite.d {}", 5),
+            ("SELECT id FROM lite.d {} AND day > DATE '1000-01-05'", 3),
+            ("SELECT day, count(*) AS n FROM lite.d {} GROUP BY day", 5),
+            ("SELECT month(day) AS m, count(*) AS n FROM lite.d {} GROUP BY m", 4),
+            ("SELECT max(day) AS m FROM lite.d {}", 1),
+            ("SELECT DISTINCT day FROM lite.d {}", 5),
+            ("SELECT a.id FROM (SELECT * FROM lite.d {}) a JOIN lite.d b ON a.day = b.day AND b.id < 6", 4),
+        ):
+            with pytest.raises(DataError, match=r"(?i)\bcolumn.* '?day"):
+                lab.sql(sql.format("WHERE id > 0")).arrow()
+            assert lab.sql(sql.format("WHERE id < 6")).arrow().num_rows == expected, sql

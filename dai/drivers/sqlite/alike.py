@@ -18,6 +18,9 @@ _OF_TEXTS = frozenset("glob instr length like lower ltrim replace rtrim substr s
 _OF_DAYS = "[0-9][0-9][0-9][0-9]-"
 """What a pattern begins with that no floating number's text is like, whichever version writes it: in these, a minus
 stands first or behind an e."""
+_NO_DAYS = "+00 days"
+"""A modifier that only dqp writes, to ask whether a text is a day: it compares what ``date`` gives with the text itself.
+So nothing depends on how a version reads floating numbers."""
 _WRITES_SECOND = frozenset("Blob Int64 Integer Null Real Rowid SCopy SoftNull String String8 Variable".split())
 """Operations whose second number is the register that they write. Of others it is taken to be the third."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
@@ -37,13 +40,14 @@ def computes_alike(program: Sequence[Sequence[Any]], texts: Texts) -> bool:
     """Whether every version of SQLite gives these rows, however often it computes a value. ``program``: what EXPLAIN
     says of the statement, its views and generated columns."""
     of_texts: list[range] = []
-    patterns = _patterns(program)
+    patterns = _constants(program, lambda text: text.startswith(_OF_DAYS))
+    no_days = _constants(program, _NO_DAYS.__eq__)
     for _, operation, _, second, _, called, *_ in program:
         if operation in _UNLIKE or (operation == "Cast" and second != _WHOLE):
             return False
         if operation.startswith(_CALLS):
             name, arguments = _called(second, called)
-            if name == "glob" and arguments[0] in patterns:
+            if (name == "glob" and arguments[0] in patterns) or (name == "date" and second + 1 in no_days):
                 continue
             if name in _OF_TEXTS:
                 of_texts.append(arguments)
@@ -55,19 +59,19 @@ def computes_alike(program: Sequence[Sequence[Any]], texts: Texts) -> bool:
     return all(floating.isdisjoint(each) for each in of_texts)
 
 
-def _patterns(program: Sequence[Sequence[Any]]) -> set[int]:
-    """The registers with a pattern of days and nothing else."""
-    patterns, others = set(), set()
+def _constants(program: Sequence[Sequence[Any]], wanted: Callable[[str], bool]) -> set[int]:
+    """The registers with such a text and nothing else."""
+    constants, others = set(), set()
     for _, operation, _, second, third, text, *_ in program:
-        if operation == "String8" and str(text).startswith(_OF_DAYS):
-            patterns.add(second)
+        if operation == "String8" and wanted(str(text)):
+            constants.add(second)
         elif operation in _WRITES_SECOND:
             others.add(second)
         elif operation in ("Copy", "Move"):
             others.update(range(second, second + third + 1))
         elif operation != "Transaction":  # whose third number is that of the schema
             others.add(third)
-    return patterns - others
+    return constants - others
 
 
 def _called(first: int, called: Any) -> tuple[str, range]:

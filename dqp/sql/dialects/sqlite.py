@@ -73,10 +73,12 @@ _GUARDS = {
     "double": "typeof({0}) IN ('real', 'null')",
     "varchar": "typeof({0}) IN ('text', 'null')",
     "looked into": "typeof({0}) = 'text' AND instr({0}, char(0)) = 0 OR {0} IS NULL",
-    "date": f"{{0}} GLOB '{_DAY}' OR {{0}} IS NULL",
+    "date": "date({0}, '+00 days') = {0} AND {0} >= '0-' OR {0} IS NULL",
     "timestamp": " OR ".join((*(f"{{0}} GLOB '{each}'" for each in _MOMENTS), "{0} IS NULL")),
 }
-"""What is true of the values that a column may hold, by its type."""
+"""What is true of the values that a column may hold, by its type. Of '2020-02-30' the modifier makes a later day;
+without it, some versions of SQLite give it back. The driver knows the modifier (``alike``). No day is negative. Whether
+the day of a moment exists is not asked: that would take two thirds more of the time of a filter."""
 _FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"
 _RAW = {
     "bigint": "CAST({0} AS TEXT)",
@@ -205,7 +207,8 @@ class SQLite(Dialect):
         return DataError(
             f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
             hint="SQLite takes any value in any column. TRY_CAST(… AS DOUBLE) has the numbers of a column, "
-            "CAST(… AS VARCHAR) the texts. In SQLite typeof(…) finds them, instr(…, char(0)) the character NUL.",
+            "CAST(… AS VARCHAR) the texts. In SQLite typeof(…) finds them, date(…, '+0 days') days that do not exist, "
+            "instr(…, char(0)) the character NUL.",
         )
 
     def __init__(self) -> None:
@@ -293,7 +296,7 @@ class SQLite(Dialect):
 
         def order(guard: _Guard) -> tuple[bool, bool, int]:
             uses = [at for at, each in enumerate(rest) if guard.column in each]
-            return not uses, "GLOB" in guard.good, min(uses, default=0)
+            return not uses, "GLOB" in guard.good or "date(" in guard.good, min(uses, default=0)
 
         guards.sort(key=order)
         in_sequence: list[str] = []

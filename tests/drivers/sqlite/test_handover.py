@@ -232,6 +232,9 @@ _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
     [
         (f"NOT x GLOB '{_DAY}*'", True),
         (f"iif(d GLOB '{_DAY}' OR d IS NULL, 1, abs(id)) AND d >= '2020-01-01' AND d IS NOT x", True),
+        ("iif(date(d, '+00 days') = d OR d IS NULL, 1, abs(id)) AND d >= '2020-01-01' AND d IS NOT x", True),
+        ("date(x, '+0 days') IS NOT d", False),
+        ("date(x) IS NOT d", False),
         (f"NOT x GLOB CASE WHEN id > 5 THEN '{_DAY}' ELSE '1*' END", False),
         (f"NOT '{_DAY}' GLOB x", False),
         ("NOT x GLOB '[0-9][0-9][0-9][0-9]*'", False),
