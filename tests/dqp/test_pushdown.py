@@ -323,7 +323,19 @@ def test_what_is_equal_only_without_joins_in_the_source(rows: float, once: bool)
     context = Context(over, Estimator(), Names())
     tree = optimise(bind(RANKED.format(s="pg"), over).tree, context)
     assert bool(Sharing(tree).tables) is once
-    assert any("joins there" in each and "with its tables read" in each for each in context.remarks) is once
+    assert any("all of it there" in each and "with its tables read" in each for each in context.remarks) is once
+
+
+@pytest.mark.parametrize(("query", "once"), [("q17", True), ("q18", False)])
+def test_what_is_aggregated_here_because_the_same_keys_reduce_its_table_elsewhere(query: str, once: bool) -> None:
+    """TPC-H's q17 reads the lines of a brand twice, for their average and for those below it. In q18 an aggregate gives
+    the keys itself."""
+    placement = dict.fromkeys(PLACEMENT, "pg") | dict.fromkeys(("lineitem", "orders"), "maria")
+    over = catalog(placement)
+    tree = optimise(bind(qualified(QUERIES[query], placement), over).tree, Context(over, Estimator(), Names()))
+    lines = [each.tree for each in walk_deep(tree) if isinstance(each, Remote) and "l_quantity" in str(each)]
+    assert len(lines) == 2
+    assert all(isinstance(each, Scan) for each in lines) is once
 
 
 @pytest.mark.parametrize(("shops", "read"), [("where s.name = 7", True), ("where true", False)])
