@@ -19,8 +19,8 @@ _OF_DAYS = "[0-9][0-9][0-9][0-9]-"
 """What a pattern begins with that no floating number's text is like, whichever version writes it: in these, a minus
 stands first or behind an e."""
 _NO_DAYS = "+00 days"
-"""A modifier that only dqp writes, to ask whether a text is a day: it compares what ``date`` gives with the text itself.
-So nothing depends on how a version reads floating numbers."""
+"""A modifier that only dqp writes, to ask whether a text is a day: it compares what ``date`` gives with the text. So
+nothing depends on how a version reads floating numbers."""
 _WRITES_SECOND = frozenset("Blob Int64 Integer Null Real Rowid SCopy SoftNull String String8 Variable".split())
 """Operations whose second number is the register that they write. Of others it is taken to be the third."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
