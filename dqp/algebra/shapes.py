@@ -11,6 +11,7 @@ from dqp.algebra.constants import listed
 from dqp.algebra.keys import Keys, Members, reduces
 from dqp.algebra.operators import (
     Aggregate,
+    Distinct,
     Filter,
     Join,
     Nested,
@@ -38,14 +39,15 @@ def shape_of_work(tree: Operator) -> str:
 def shape_of_columns(tree: Operator) -> tuple[str, frozenset[str]]:
     """``shape_of_rows``, and the shapes of the columns: of trees with the same rows, one that has the shapes of another
     one's columns has these columns."""
-    shape = _Shape(of_rows=True)
+    shape = _Shape(of_rows=True, keys=True)
     rows = shape.text(tree)
     return rows, frozenset(map(shape.name, tree.columns))
 
 
 class _Shape:
-    def __init__(self, *, of_rows: bool) -> None:
-        self._of_rows = of_rows
+    def __init__(self, *, of_rows: bool, keys: bool = False) -> None:
+        """``keys``: whether key tables of the same size are different."""
+        self._of_rows, self._by_name = of_rows, keys
         self._names: dict[str, str] = {}
         """What an identifier is: a column of the tree's n-th table, or an expression."""
         self._scans = 0
@@ -63,8 +65,10 @@ class _Shape:
             self._named(tree.items)
             words = [] if self._of_rows else self._words(each for each in tree.expressions if not _column(each))
         elif isinstance(tree, Aggregate):
-            keys = self._words(each for _, each in tree.keys)
-            words = [*keys, repr(tree.sets and sorted(map(len, tree.sets)))]
+            items = {name: self._word(each) for name, each in tree.keys}
+            keys = sorted(items.values())
+            sets = tree.sets and sorted(sorted(items[each] for each in one) for one in tree.sets)
+            words = [*keys, repr(sets)]
             words += [] if self._of_rows else self._words(each for _, each in tree.aggregates)
             self._named((*tree.keys, *tree.aggregates))
         elif isinstance(tree, Filter | Join):
@@ -76,6 +80,10 @@ class _Shape:
         elif isinstance(tree, SetOperation):
             self._names |= {name: self.name(left) for name, left in zip(tree.names, tree.left.columns, strict=True)}
             words = [tree.kind, str(tree.all)]
+            if not (tree.all and tree.kind == "union"):  # which rows are equal
+                words += sorted(map(self.name, tree.names))
+        elif isinstance(tree, Distinct):
+            words = sorted(map(self.name, tree.columns))
         elif isinstance(tree, Sort):
             words = [*self._words(tree.keys), repr((tree.limit, tree.offset))]
         elif isinstance(tree, Verbatim):
@@ -118,6 +126,8 @@ class _Shape:
             return f"{compared}"
         if isinstance(node, Keys):
             return f"{compared} {hash(node.text_of_numbers)}"
+        if self._by_name:
+            return f"{compared} {node.key_table.name}"
         data = node.key_table.data
         return f"{compared} {data.num_rows} {data.nbytes}"
 

@@ -57,6 +57,8 @@ class Shared:
 
 
 Twin = tuple[Remote, Mapping[str, str]]
+_Leaves = Mapping[Remote, "_Form"]
+"""Leaves that stand at the same place in several uses."""
 
 
 class Sharing:
@@ -66,8 +68,8 @@ class Sharing:
         """``forms``: of trees with which this one has nodes in common."""
         self.tables: tuple[Shared, ...] = ()
         self._uses: dict[int, tuple[Shared, dict[str, str]]] = {}
-        self._twins: dict[Remote, list[Twin]] = {}
-        self._copies: dict[Remote, list[Twin]] = {}
+        self._twins: dict[Remote, list[_Leaves]] = {}
+        self._copies: dict[Remote, list[_Leaves]] = {}
         if any(count > 1 for count in Counter(_signatures(tree)).values()):
             self._find(tree, forms or Forms())
 
@@ -100,12 +102,12 @@ class Sharing:
     def twins(self, leaf: Operator) -> Sequence[Twin]:
         """The leaves that stand in other uses of a shared subtree where this one stands, with the names that its
         columns have there. What changes one of them and not the others makes the uses different."""
-        return self._twins.get(leaf, []) if isinstance(leaf, Remote) else []
+        return _others(leaf, self._twins)
 
     def copies(self, leaf: Operator) -> Sequence[Twin]:
-        """The same statement in other places, with the names that its columns have there, where no shared subtree
-        contains it."""
-        return self._copies.get(leaf, []) if isinstance(leaf, Remote) else []
+        """Statements in other places that have the same rows, where no shared subtree contains them, each with the
+        names that columns of this one have there."""
+        return _others(leaf, self._copies)
 
     def _find_copies(self, kinds: Mapping[int, Sequence[_Place]], taken: Sequence[_Place], forms: Forms) -> None:
         for places in kinds.values():
@@ -145,14 +147,23 @@ class Sharing:
         self.tables = tuple(reversed(shared_subtrees))
 
 
-def _pair(uses: Sequence[_Place], forms: Forms, twins: dict[Remote, list[Twin]]) -> None:
-    """For each leaf of a use, adds those that stand at its place in the other uses."""
+def _pair(uses: Sequence[_Place], forms: Forms, known: dict[Remote, list[_Leaves]]) -> None:
+    """Adds for each leaf of a use those that stand at its place in all uses."""
     for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
         leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
-        for leaf, form in leaves.items():
-            twins.setdefault(leaf, []).extend(
-                (other, form.known_as(another)) for other, another in leaves.items() if other is not leaf
-            )
+        for leaf in leaves:
+            known.setdefault(leaf, []).append(leaves)
+
+
+def _others(leaf: Operator, known: Mapping[Remote, Sequence[_Leaves]]) -> list[Twin]:
+    if not isinstance(leaf, Remote):
+        return []
+    return [
+        (other, leaves[leaf].known_as(form))
+        for leaves in known.get(leaf, ())
+        for other, form in leaves.items()
+        if other is not leaf
+    ]
 
 
 Alike = Mapping[int, tuple[Operator, Mapping[str, str]]]

@@ -1,17 +1,14 @@
 """What is computed once for several uses is reduced by the keys of all of them, or not at all."""
 
+from pathlib import Path
+
+import duckdb
 import pytest
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Aggregate,
-    Join,
-    Operator,
-    Remote,
-    Scan,
-    column,
-)
-from tests.dqp.doubles import Double, catalog_of
+import dqp
+from dqp.algebra.operators import Aggregate, Join, Operator, Remote, Scan, column
+from tests.dqp.doubles import Double, catalog_of, execution
 from tests.dqp.semijoins import joined, keys, leaf, probing, run, table
 
 
@@ -109,3 +106,36 @@ def test_what_is_read_twice_is_read_once_where_keys_of_one_use_save_nothing() ->
     rows = run(catalog_of(one, large), Join(joined(first, leaf("s", 100)), second, "left", condition))
     assert ["WHERE" in each for each in large.asked] == [False]
     assert len(rows) == 43 + 41
+
+
+def _scan(number: int) -> Scan:
+    return Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v")))
+
+
+def test_a_build_that_turns_out_large_does_not_spare_the_other_use_its_keys() -> None:
+    first, second = (Remote("l", _scan(each)) for each in (1, 2))
+    large = Double("l", probing)
+    uses = joined(first, leaf("s", 100)), joined(second, leaf("o", 100))
+    condition = exp.EQ(this=column("v1"), expression=exp.Add(this=column("v2"), expression=exp.Literal.number(4)))
+    sources = Double("s", keys(5, 7, 9)), Double("o", keys(*range(1, 50_000))), large
+    run(catalog_of(*sources), Join(*uses, "inner", condition), execution(inline_bytes=10_000))
+    assert any("IN (5, 7, 9)" in each for each in large.asked)
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [("(i * 11)::DECIMAL(10, 2)", 50), ("(18446744073709551615 - i)::UBIGINT", 0), ("(i * 11)::BIGINT", 50)],
+)
+def test_keys_of_uses_that_have_other_types(tmp_path: Path, key: str, found: int) -> None:
+    tables = {
+        "l": "CREATE TABLE t AS SELECT i::BIGINT AS k, i % 1000 AS v, repeat('x', 9) AS w FROM range(400000) r(i)",
+        "s": "CREATE TABLE t AS SELECT (i * 7)::BIGINT AS k, i AS x FROM range(50) r(i)",
+        "o": f"CREATE TABLE t AS SELECT {key} AS k, i AS x FROM range(50) r(i)",
+    }
+    for name, statement in tables.items():
+        with duckdb.connect(tmp_path / f"{name}.duckdb") as connection:
+            connection.execute(statement)
+    sources = {name: {"database": f"duckdb:///{tmp_path / name}.duckdb"} for name in tables}
+    with dqp.connect({"sources": sources}) as lab:
+        one, other = (f"SELECT l.t.v, l.t.w, {each}.t.x FROM l.t JOIN {each}.t ON l.t.k = {each}.t.k" for each in "so")
+        assert len(lab.sql(f"{one} UNION ALL {other}").rows()) == 50 + found

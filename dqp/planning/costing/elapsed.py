@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Protocol
 
 from dqp.algebra.dialects import properties
@@ -59,7 +60,7 @@ def elapsed(
             for twin, _ in once.twins(each):
                 assert isinstance(each, Remote)
                 kept[each], read[each] = max(kept[each], kept[twin]), max(read[each], read[twin])
-    remotes = _fetched(nodes, dialect, after)
+    remotes = fetched(nodes, dialect, after)
     seconds: dict[Remote, float] = {}
     for each in remotes:
         star = is_star(each.tree, estimator)
@@ -83,9 +84,12 @@ def elapsed(
     return max(longest, sum(seconds.values()) * OVERLAP) + left * local
 
 
-def _fetched(nodes: list[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]]) -> list[Remote]:
-    """The remote subtrees; of those that are read once, with the same keys, the one that has all their columns.
-    ``after``: what has the keys."""
+def fetched(
+    nodes: Iterable[Operator], dialect: Callable[[str], str], after: Mapping[Remote, Set[Remote]] = MappingProxyType({})
+) -> list[Remote]:
+    """The remote subtrees among the nodes; of those that are read once, with the same keys, the one that has all their
+    columns. ``after``: what has the keys."""
+    nodes = list(nodes)
     different: dict[Hashable, Remote] = {}
     keys = statement_keys(nodes, dialect)
     for each in nodes:
@@ -104,11 +108,14 @@ def statement_keys(nodes: Iterable[Operator], dialect: Callable[[str], str]) -> 
         if isinstance(each, Remote):
             by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
     keys: dict[Remote, Hashable] = {}
+    texts: dict[int, Hashable] = {}
     for each, wide in (pair for alike in by_tables.values() if len(alike) > 1 for pair in _widest(alike)):
-        try:
-            keys[each] = each.source, dialects.statement(wide.numbered, dialect(each.source)).sql
-        except dialects.NotPushed:
-            keys[each] = wide
+        if id(wide) not in texts:
+            try:
+                texts[id(wide)] = each.source, dialects.statement(wide.numbered, dialect(each.source)).sql
+            except dialects.NotPushed:
+                texts[id(wide)] = wide
+        keys[each] = texts[id(wide)]
     return keys
 
 

@@ -12,7 +12,6 @@ statement for each use with keys of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from dqp.algebra.operators import Inline, Operator, Remote, Scan
 from dqp.algebra.trees import remotes, walk, walk_deep
 from dqp.planning.common_subtrees import Forms, Sharing
 from dqp.planning.context import Context
-from dqp.planning.costing.elapsed import statement_keys
+from dqp.planning.costing.elapsed import fetched
 from dqp.planning.costing.work import Work
 from dqp.planning.semijoins.grouping import group_there
 from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program
@@ -68,19 +67,21 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
             if any((each.build, each.pairs) in tried for each in group):
                 continue
             tried.update((each.build, each.pairs) for each in group)
-            rows: list[pa.Table] = []
+            copied = bool(sharing.copies(group[0].probe))
+            own: list[tuple[Reduction, pa.Table]] = []
             for each in group:
                 keys = read(each.build).whole(limit) if isinstance(each.build, Remote) else at_hand(each.build)
-                if keys is None:
-                    context.estimator.larger(each.build, limit)
-                    tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
+                if keys is not None:
+                    own.append((each, keys))
+                    continue
+                context.estimator.larger(each.build, limit)
+                tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
+                if not copied:
                     break
-                rows.append(keys)
-            else:
-                apply = _of_less if sharing.copies(group[0].probe) else _of_all
-                tree = apply(tree, group, rows, context)
-                done += zip(group, rows, strict=True)
-                known[group[0].build] = rows[0]
+            if own and (copied or len(own) == len(group)):
+                tree = (_cheaper if copied else _of_all)(tree, own, context)
+                done += own
+                known[own[0][0].build] = own[0][1]
         possible = candidates(tree, context) if done else []
         for each, keys in done:
             joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
@@ -109,8 +110,8 @@ def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> 
 def _with_copies(
     group: list[Reduction], steps: Sequence[Reduction], waiting: Set[Remote], sharing: Sharing
 ) -> list[Reduction]:
-    """The group with the steps that do the same to its statement for the other uses; not those of a build that another
-    step will reduce first."""
+    """The group, with the steps that reduce copies of its statement by the same columns. A build that is itself still
+    to be reduced is left out."""
     step = group[0]
     for copy, names in sharing.copies(step.probe):
         wanted = [names.get(other) for _, other in step.pairs]
@@ -122,7 +123,8 @@ def _with_copies(
             and [other for _, other in each.pairs] == wanted
             and _repeated(each) == _repeated(step)
         )
-        group = [*group, *islice(same, 1)]
+        if (first := next(same, None)) is not None:
+            group = [*group, first]
     return group
 
 
@@ -132,43 +134,58 @@ def _repeated(step: Reduction) -> list[int]:
     return [columns.index(each) for each in columns]
 
 
-def _of_less(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
+Own = Sequence[tuple[Reduction, pa.Table]]
+"""Steps, each with the keys that its build has."""
+
+
+def _cheaper(tree: Operator, own: Own, context: Context) -> Operator:
     """The tree after the steps, each with the keys of all or with its own: whichever takes the sources less time."""
-    before = len(context.remarks)
-    each_its_own = _of_each(tree, group, rows, context)
-    if len(group) == 1:
-        return each_its_own
-    remarks = context.remarks[before:]
-    del context.remarks[before:]
-    together = _of_all(tree, group, rows, context)
-    if _seconds(together, context) <= _seconds(each_its_own, context):
-        return together
-    context.remarks[before:] = remarks
-    return each_its_own
+    united = _united(own) if len(own) > 1 else None
+    if united is None:
+        return _of_each(tree, own, context)
+    remarks, tables = len(context.remarks), len(context.key_tables)
+    alternatives = []
+    for each in (united, own):
+        changed = _of_each(tree, each, context)
+        said = context.remarks[remarks:], context.key_tables[tables:]
+        alternatives.append((_seconds(changed, context), changed, said))
+        del context.remarks[remarks:], context.key_tables[tables:]
+    _, tree, said = min(alternatives, key=lambda each: each[0])
+    context.remarks.extend(said[0])
+    context.key_tables.extend(said[1])
+    return tree
 
 
 def _seconds(tree: Operator, context: Context) -> float:
     """Seconds of the statements of the tree, of equal ones once."""
-    keys = statement_keys(walk_deep(tree), context.dialect)
     seconds = 0.0
-    for each in {keys.get(each, each): each for each in remotes(tree)}.values():
+    for each in fetched(walk_deep(tree), context.dialect):
         dialect = context.dialect(each.source)
         seconds += Work(context.estimator, dialect).tree(each.tree) + context.estimator.fetch(each, dialect)
     return seconds
 
 
-def _of_all(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
-    """The tree after the steps, each with the keys of all, as columns of its own build."""
-    columns = [[*dict(each.pairs)] for each in group]
-    keys = [table.select(names) for table, names in zip(rows, columns, strict=True)]
+def _of_all(tree: Operator, own: Own, context: Context) -> Operator:
+    """The tree after the steps, each with the keys of all; the same tree where no type holds the keys of all."""
+    united = _united(own)
+    return tree if united is None else _of_each(tree, united, context)
+
+
+def _united(own: Own) -> Own | None:
+    """The steps, each with the distinct keys of all as columns of its own build; None where no type holds them."""
+    columns = [[*dict(each.pairs)] for each, _ in own]
+    keys = [table.select(names) for (_, table), names in zip(own, columns, strict=True)]
     plain = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in keys]
-    united = pa.concat_tables(plain, promote_options="permissive")
-    return _of_each(tree, group, [united.rename_columns(names) for names in columns], context)
+    try:
+        united = pa.concat_tables(plain, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    united = united.group_by(united.column_names).aggregate([])
+    return [(each, united.rename_columns(names)) for (each, _), names in zip(own, columns, strict=True)]
 
 
-def _of_each(tree: Operator, group: Sequence[Reduction], rows: Sequence[pa.Table], context: Context) -> Operator:
-    """The tree after the steps, each with its own keys."""
-    for each, keys in zip(group, rows, strict=True):
+def _of_each(tree: Operator, own: Own, context: Context) -> Operator:
+    for each, keys in own:
         tree = reduced(tree, each, keys, context)
     return tree
 
