@@ -159,7 +159,7 @@ def is_web(url: object) -> bool:
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
 
 
 def _known_as(level: str, place: Mapping[str, Any]) -> str:

@@ -61,14 +61,14 @@ def check_services(where: str, urls: Mapping[str, tuple[object, ...]]) -> None:
 
 def within(address: str, prefix: str) -> bool:
     """Whether an address lies below a prefix; without a port in the prefix, at any."""
-    wanted, allowed = urlsplit(address), urlsplit(prefix)
     try:
-        same = allowed.port is None or wanted.port == allowed.port
-    except ValueError:
+        wanted, allowed = urlsplit(address), urlsplit(prefix)
+        port, own = wanted.port, allowed.port
+    except ValueError:  # an address with a broken host or port
         return False
     path = allowed.path.rstrip("/")
     return (
-        same
+        own in (None, port)
         and "@" not in wanted.netloc
         and (wanted.scheme, wanted.hostname) == (allowed.scheme, allowed.hostname)
         and (wanted.path == path or wanted.path.startswith(path + "/"))

@@ -336,6 +336,8 @@ def test_loopback_is_allowed(address: str, allowed: bool) -> None:
         ("http://a:81/resources/pg/..%5Cmaria", False),
         ("http://a:82/resources/pg", False),
         ("http://a/resources/pg", False),
+        ("http://[x]/resources/pg", False),
+        ("http://a:8x/resources/pg", False),
     ],
 )
 def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
