@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Self, overload
 from urllib.parse import quote, urlsplit
@@ -19,7 +18,7 @@ from dai.client.results.elsewhere import OF_RESOURCES, Elsewhere
 from dai.client.results.interrupted import shortly_told
 from dai.client.results.response import Response
 from dai.client.results.result import Result
-from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain, rows_of
+from dai.client.statements import Parameters, arguments, change, is_plain_query, parameters_of, plain, rows_of, written
 from dai.client.streams.at_once import pull_at_once
 from dai.client.streams.feed import Feed
 from dai.client.streams.session import Session
@@ -422,7 +421,8 @@ def _table(name: str, table: Any) -> str:
 
 
 def _value(shown: str, value: Any) -> Any:
-    """JSON's own types as they are; dates, decimals and UUIDs as the text that databases read."""
+    """JSON's own types as they are; moments and decimals as texts with their types; UUIDs as the text that databases
+    read."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -432,10 +432,10 @@ def _value(shown: str, value: Any) -> Any:
             "Binary parameters cannot be sent in a query.",
             hint="Use a cursor (dai.dbapi); or send them as text, and decode that in the SQL.",
         )
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if isinstance(value, Decimal | UUID):
+    if isinstance(value, UUID):
         return str(value)
+    if (typed := written(value)) is not None:
+        return {"type": typed[0], "value": typed[1]}
     raise DataError(
         f"Parameter {shown} cannot be of the type {type(value).__name__}.",
         hint="Give a text, a number, a date, True, False, None or a list of these.",

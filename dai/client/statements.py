@@ -175,21 +175,25 @@ def _value(tag: str, where: dict[str, Any], shown: str, value: Any) -> ElementTr
         return element(tag, type="null", **where)
     if isinstance(value, bytes):
         return element(tag, base64.b64encode(value).decode(), type="binary", **where)
-    kind = next((kind for known, kind in _TYPES if isinstance(value, known)), None)
-    if kind is None:
+    if (typed := written(value)) is None:
         raise ParameterError(
             f"Parameter {shown} is of the type {type(value).__name__}, which cannot be sent.",
             hint="Give a text, bytes, a number, a date, True, False, None or a list of these.",
         )
-    if kind == "boolean":
-        written = "true" if value else "false"
-    elif kind in ("date", "time", "timestamp"):
-        written = value.isoformat()
-    else:
-        written = str(value)
-    parameter = _text(tag, written)
+    kind, text = typed
+    parameter = _text(tag, text)
     parameter.attrib.update({**{name: str(each) for name, each in where.items()}, "type": kind})
     return parameter
+
+
+def written(value: Any) -> tuple[str, str] | None:
+    """The type of a value in documents and requests, and how it is written there; None where there is none."""
+    kind = next((kind for known, kind in _TYPES if isinstance(value, known)), None)
+    if kind is None:
+        return None
+    if kind == "boolean":
+        return kind, "true" if value else "false"
+    return kind, value.isoformat() if kind in ("date", "time", "timestamp") else str(value)
 
 
 def plain(value: Any) -> Any:

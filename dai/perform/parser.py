@@ -105,17 +105,18 @@ def query(
     truncate: bool = False,
     numeric: str | None = None,
 ) -> Perform:
-    """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
-    name. ``limit``: rows at most; with more it fails, unless they are to ``truncate``.
+    """The document of one query, without XML: its end point is ``result``. ``parameters``: values of JSON, those of
+    other types as ``{"type": …, "value": …}``. ``tables``: its query-scoped tables, by name.
+    ``limit``: rows at most; with more it fails, unless they are to ``truncate``.
     ``numeric``: what decimal numbers are, as in ``formats.values.numbers``."""
-    from dai.perform.activities.sql.parameters import SqlParameter
+    from dai.perform.activities.sql.parameters import SqlParameter, typed
     from dai.perform.activities.sql.statements import QueryTable, SqlQueryStatement
 
     places: Iterable[tuple[dict[str, Any], Any]]
     if isinstance(parameters, Mapping):
-        places = (({"name": name}, value) for name, value in parameters.items())
+        places = (({"name": name}, typed(value, f":{name}")) for name, value in parameters.items())
     else:
-        places = (({"position": place}, value) for place, value in enumerate(parameters, 1))
+        places = (({"position": place}, typed(value, str(place))) for place, value in enumerate(parameters, 1))
     values = tuple(
         SqlParameter(**place, value=value, type="null" if value is None else None) for place, value in places
     )

@@ -96,6 +96,17 @@ def test_parameters_are_bound(client: httpx.Client) -> None:
     assert json.loads(answer.text) == {"a": text, "b": 7, "c": None}
 
 
+def test_values_of_types_that_json_does_not_have(client: httpx.Client) -> None:
+    values = [{"type": "timestamp", "value": "2023-05-05T00:00:00"}, [{"type": "date", "value": "2023-05-06"}, "b"]]
+    sql = "select ? = '2023-05-05 00:00:00' as moment, '2023-05-06' in ? as day"
+    answer = ask(client, sql, "application/x-ndjson", parameters=values)
+    assert json.loads(answer.text) == {"moment": 1, "day": 1}
+    for wrong in ({"type": "timestamp", "value": "noon"}, {"type": "moment", "value": "x"}, {"type": "date"}, {"a": 1}):
+        answer = ask(client, "select ? as a", "application/x-ndjson", parameters=[wrong])
+        assert (answer.status_code, answer.json()["type"]) == (400, "bad-parameter")
+        assert "1" in answer.json()["detail"] or "1" in answer.json()["hint"]
+
+
 @pytest.mark.parametrize("coding", ["zstd", "gzip", "identity"])
 def test_compressed_answers_are_the_same(client: httpx.Client, coding: str) -> None:
     sql = "select i, s from numbers order by i"

@@ -453,3 +453,22 @@ def test_dates_of_every_year(connect: Connect) -> None:
     assert rows == [(datetime.date(1, 1, 1),), (datetime.date(9999, 12, 31),), (None,)]
     with pytest.raises(dbapi.DataError, match="'d'"):
         connect("duckdb").execute("select date '10000-01-01' as d").fetchall()
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_query_takes_moments_as_a_cursor_does(connect: Connect, database: str) -> None:
+    connection = connect(database)
+    name = table(connection, "moments", f"id integer primary key, ts {MOMENT.get(database, 'timestamp')}")
+    noon = datetime.datetime(2023, 5, 5, 12)
+    rows = [(1, noon - datetime.timedelta(hours=7)), (2, noon), (3, noon + datetime.timedelta(days=1))]
+    connection.cursor().executemany(f"insert into {name} values (?, ?)", rows)
+    for moment in (noon, pd.Timestamp(noon)):
+        for condition, ids in (("ts = ?", [2]), ("ts < ?", [1]), ("ts > ?", [3])):
+            sql = f"select id from {name} where {condition}"
+            assert connection.execute(sql, [moment]).fetchall() == [(each,) for each in ids], (moment, condition)
+            assert connection.source.resource.query(sql, moment).rows() == [(each,) for each in ids], (
+                moment,
+                condition,
+            )
+    found = connection.source.resource.query(f"select id from {name} where ts in :these", these=[noon])
+    assert found.rows() == [(2,)]

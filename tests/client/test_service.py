@@ -85,7 +85,12 @@ def test_a_query_is_sent_as_it_was_meant() -> None:
         assert json.loads(request.body) == {
             "sql": "select ?",
             "blocksize": 5,
-            "parameters": [1, 2.5, None, True, "ä'", "2026-11-21", "1.10", "00000000-0000-0000-0000-000000000007"],
+            "parameters": [
+                *[1, 2.5, None, True, "ä'"],
+                {"type": "date", "value": "2026-11-21"},
+                {"type": "decimal", "value": "1.10"},
+                "00000000-0000-0000-0000-000000000007",
+            ],
         }
         resource.query("select 1", format="webrowset").close()
         assert server.requests[-1].headers["accept"] == media_type("webrowset")

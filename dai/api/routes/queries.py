@@ -6,7 +6,7 @@ FastAPI some 15 µs to look up."""
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request
@@ -57,6 +57,7 @@ from dai.errors import (
 )
 from dai.formats.compression import negotiate
 from dai.formats.inline import tables_of
+from dai.perform.activities.sql.parameters import Converted
 from dai.perform.parser import Perform, query
 from dai.perform.pipeline import Environment
 from dai.security.audit import digest
@@ -77,8 +78,20 @@ class QueryOptions(Options):
 
 
 _SCALARS = (str, bool, int, float, type(None))
-_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
-_VALUE: dict[str, Any] = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
+_TYPES = tuple(each for each in get_args(Converted) if each != "null")
+_SCALAR: dict[str, Any] = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        {
+            "type": "object",
+            "properties": {"type": {"enum": [*_TYPES]}, "value": {"type": "string"}},
+            "required": ["type", "value"],
+            "additionalProperties": False,
+            "description": "a value of a type that JSON does not have, written as in sqlParameter of a document",
+        },
+    ]
+}
+_VALUE: dict[str, Any] = {"anyOf": [*_SCALAR["anyOf"], {"type": "array", "items": _SCALAR}]}
 
 
 def _values(sent: Any) -> Any:
@@ -89,7 +102,12 @@ def _values(sent: Any) -> Any:
         raise ValueError(f"at most {MOST_VALUES:,} values")
     for place, value in sent.items() if isinstance(sent, dict) else enumerate(sent or (), 1):
         for each in value if isinstance(value, list) else (value,):
-            if not isinstance(each, _SCALARS):
+            if isinstance(each, dict):
+                if each.keys() != {"type", "value"} or each["type"] not in _TYPES or type(each["value"]) is not str:
+                    raise ValueError(
+                        f'{{"type": …, "value": "…"}} for parameter {place}, the type one of {", ".join(_TYPES)}'
+                    )
+            elif not isinstance(each, _SCALARS):
                 raise ValueError(f"a text, a number, true, false, null or a list of these for parameter {place}")
     return sent
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 import datetime
 import decimal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,6 +106,14 @@ def _constant(content: str, type: Converted | None, shown: str) -> Any:
             f"Parameter {shown} must be of the type {type}, not {content.strip()!r}.",
             hint=f"Write it like this: {written}." if written else None,
         ) from error
+
+
+def typed(value: Any, shown: str) -> Any:
+    """A value of JSON, where ``{"type": …, "value": …}`` is one of a type that JSON does not have; a list has several.
+    ParameterError where the text is none of its type."""
+    if isinstance(value, list):
+        return [typed(each, shown) for each in value]
+    return _constant(value["value"], value["type"], shown) if isinstance(value, Mapping) else value
 
 
 def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
