@@ -28,6 +28,7 @@ _STORED = {pa.int64(): "integer", pa.float64(): "real", pa.string(): "text", pa.
 _DATE, _TO_THE_HOUR = 10, 13
 """Lengths of texts that Arrow reads as moments without a zone."""
 _TIME = r"^\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
+_NO_ZONE = r"^.{10}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?$"
 _PLAIN = re.compile(r"(?!(?:true|false|column\d+)$)[a-z_][a-z0-9_]*", re.IGNORECASE | re.ASCII)
 """A name that means a column only."""
 _DIGITS = 15
@@ -221,6 +222,8 @@ def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any] | None =
         if pa.types.is_timestamp(wanted):
             lengths = pc.min_max(pc.binary_length(stored))
             few, most = lengths["min"].as_py(), lengths["max"].as_py()
+            if wanted == _UTC:  # those without a zone, as CURRENT_TIMESTAMP is, are in UTC
+                stored = pc.replace_substring_regex(stored, _NO_ZONE, r"\0Z")
             return stored.cast(wanted) if few > _TO_THE_HOUR or few == most == _DATE else None
         if pa.types.is_time(wanted):
             return time_of(stored) if _match(stored, _TIME) else None
@@ -355,7 +358,8 @@ def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> N
 
 
 def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Python values as SQLite takes them: moments in ISO 8601, decimals and UUIDs as text."""
+    """Python values as SQLite takes them: moments in ISO 8601, those with a zone in UTC, as SQLite's own functions give
+    them; decimals and UUIDs as text."""
     return tuple(_bound(value, at) for at, value in enumerate(values, 1))
 
 
@@ -374,7 +378,8 @@ def _bound(value: Any, at: int) -> Any:
                 raise ParameterError(f"Parameter {at}: SQLite has no NaN, it would become NULL.")
             return value
         case datetime.datetime():
-            return value.isoformat(" ")
+            plain = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+            return plain.isoformat(" ")
         case datetime.date() | datetime.time():
             return value.isoformat()
         case Decimal() | uuid.UUID():
