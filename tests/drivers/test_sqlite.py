@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -416,3 +417,24 @@ def test_what_a_killed_writer_left_is_undone_by_the_next_query(tmp_path: Path) -
             assert stream.table()["n"].to_pylist() == [2000]
         assert not (tmp_path / "data.db-journal").exists()
         driver.tables()
+
+
+def test_decimals_are_compared_as_numbers(driver: Driver) -> None:
+    update(driver, "CREATE TABLE sums (amount DECIMAL(8,2), kept TEXT)")
+    for amount, kept in (("4.50", "12345678901234567890.12"), ("6.00", "1.50"), ("7.25", "x")):
+        update(driver, "INSERT INTO sums VALUES (?, ?)", (Decimal(amount), kept if kept == "x" else Decimal(kept)))
+    assert table(driver, "SELECT kept FROM sums")["kept"].to_pylist() == ["12345678901234567890.12", "1.50", "x"]
+    for condition, value, count in (
+        ("amount * 2 > ?", "10", 2),
+        ("amount * 2 = ?", "14.5", 1),
+        ("amount = ?", "4.50", 1),
+        ("amount < ?", "1e30", 3),
+        ("amount * 2 < ?", "-1e30", 0),
+        ("sum(amount) over () = ?", "17.75", 3),
+    ):
+        sql = f"SELECT * FROM (SELECT {condition} AS found FROM sums) WHERE found"
+        assert table(driver, sql, Decimal(value)).num_rows == count, condition
+    update(driver, "UPDATE sums SET kept = ? WHERE amount * 2 > ?", (Decimal("98765432109876543210.98"), Decimal("14")))
+    assert table(driver, "SELECT kept FROM sums")["kept"].to_pylist()[2] == "98765432109876543210.98"
+    update(driver, "DELETE FROM sums WHERE amount * 2 <= ?", (Decimal("12.0"),))
+    assert table(driver, "SELECT amount FROM sums")["amount"].to_pylist() == [Decimal("7.25")]

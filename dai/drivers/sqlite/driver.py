@@ -35,7 +35,7 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import FIRST_ROWS, Portions
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, single_query
+from dai.drivers.sql.lexer import bind_markers, keyword, single_query
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
@@ -45,7 +45,7 @@ from dai.drivers.sqlite.handover import Begun, Handover
 from dai.drivers.sqlite.readers import Query, Readers, readable
 from dai.drivers.sqlite.statement import Statement
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
+from dai.drivers.sqlite.types import arrays, bound_row, changed_row, chosen, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
@@ -352,7 +352,9 @@ class _Session(PooledSession[Connection]):
         if parameter_rows is None:
             return self._run(sql, lambda cursor: cursor.execute(sql))
         text = bind_markers(sql, "qmark", SYNTAX).sql
-        return self._run(sql, lambda cursor: cursor.executemany(text, (bound_row(row) for row in parameter_rows)))
+        inserts = keyword(sql, SYNTAX) in ("INSERT", "REPLACE")
+        rows = (changed_row(row, inserts) for row in parameter_rows)
+        return self._run(sql, lambda cursor: cursor.executemany(text, rows))
 
     def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         """Rows of values that SQLite takes as they are."""

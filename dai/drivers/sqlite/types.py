@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -357,13 +357,36 @@ def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> N
         raise DataError(f"Column {name!r}, row {row + at}: {column[at].as_py()}: {why}.", column=name, row=row + at)
 
 
-def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
+Decimals = Literal["numbers", "exact numbers", "texts"]
+
+
+def bound_row(values: Sequence[Any], decimals: Decimals = "numbers") -> tuple[Any, ...]:
     """Python values as SQLite takes them: moments in ISO 8601, those with a zone in UTC, as SQLite's own functions give
-    them; decimals and UUIDs as text."""
-    return tuple(_bound(value, at) for at, value in enumerate(values, 1))
+    them; UUIDs as text.
+
+    SQLite sorts every text above every number, so that decimals are ``numbers``: integers where they are whole and have
+    64 bits, else 8-byte floats, which round more than 15 digits, as SQLite does with its numbers. ``exact numbers``:
+    those of more digits are texts. ``texts``: all are, of which a column of texts keeps every digit; a column of
+    numbers makes numbers of them.
+    """
+    return tuple(_bound(value, at, decimals) for at, value in enumerate(values, 1))
 
 
-def _bound(value: Any, at: int) -> Any:
+def changed_row(values: Sequence[Any], inserts: bool) -> tuple[Any, ...]:
+    """The same for a statement that changes something: what it stores keeps its digits."""
+    return bound_row(values, "texts" if inserts else "exact numbers")
+
+
+def _decimal(value: Decimal, decimals: Decimals) -> int | float | str:
+    if decimals == "texts" or not value.is_finite():
+        return str(value)
+    if value.adjusted() < 19 and value == value.to_integral_value() and -(1 << 63) <= value < 1 << 63:
+        return int(value)
+    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+    return str(value) if decimals == "exact numbers" and len(digits) > _DIGITS else float(value)
+
+
+def _bound(value: Any, at: int, decimals: Decimals) -> Any:
     match value:
         case None | str() | bytes():
             return value
@@ -382,7 +405,9 @@ def _bound(value: Any, at: int) -> Any:
             return plain.isoformat(" ")
         case datetime.date() | datetime.time():
             return value.isoformat()
-        case Decimal() | uuid.UUID():
+        case Decimal():
+            return _decimal(value, decimals)
+        case uuid.UUID():
             return str(value)
         case bytearray() | memoryview():
             return bytes(value)
