@@ -62,7 +62,7 @@ class Federation(Virtual):
     """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into a session."""
 
     dialect = "duckdb"
-    syntax = SYNTAX
+    syntax = replace(SYNTAX, numbered=True)
     called = "A federation"
     instead = "Send it to the resource that has the table."
 

@@ -16,6 +16,7 @@ import pytest
 from dai import dbapi
 from dai.api.server.serve import Background
 from dai.client.testing import ScriptedServer
+from dai.errors import ParameterError
 from tests.client.databases import DATABASES
 from tests.client.replies import said
 from tests.servers.mariadb import MySQLServer
@@ -499,3 +500,31 @@ def test_a_federation_takes_moments_as_its_sources_do(connect: Connect) -> None:
             sql = f"select count(*) from {source}.lab_moments where ts = ?"
             assert lab.execute(sql, [moment]).fetchall() == [(1,)], (source, moment)
             assert lab.source.resource.query(sql, moment).rows() == [(1,)], (source, moment)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "duckdb"])
+@pytest.mark.parametrize(
+    ("sql", "values", "says"),
+    [
+        ("select $1", [], "The statement has $1, which gets no value"),
+        ("select 1 where 1 = $1", [1], "0 parameters (?), 1 value was given"),
+        ("select '$2', $1", [1], "0 parameters (?), 1 value was given"),
+    ],
+)
+def test_a_numbered_parameter_is_written_otherwise(
+    connect: Connect, database: str, sql: str, values: list[int], says: str
+) -> None:
+    resource = connect(database).source.resource
+    with pytest.raises(ParameterError) as caught:
+        resource.query(sql, *values)
+    assert says in str(caught.value)
+    assert "$1 is not a parameter here. Write ? for each value, in order, or :name." in str(caught.value)
+    assert resource.query("select 1").rows() == [(1,)]
+
+
+def test_a_federation_takes_numbered_parameters(connect: Connect) -> None:
+    resource = connect("lab").source.resource
+    assert resource.query("select $1 + $2", 1, 2).rows() == [(3,)]
+    with pytest.raises(ParameterError, match=r"Parameter \$2 is number 2") as caught:
+        resource.query("select $1 + $2", 1)
+    assert "not a parameter" not in str(caught.value)

@@ -16,6 +16,7 @@ from dai.drivers.duckdb.inputs import beyond_arrow
 from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count
 from dai.drivers.sql.positions import of_name
+from dai.drivers.sql.suggestions import not_numbered
 from dai.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -84,8 +85,12 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: D
         raise ConflictError("Another transaction changed the same rows.", hint="Try again.") from error
     if "Values were not provided" in text and sql is not None:
         check_count(bind_markers(sql, "qmark", SYNTAX).count, 0)
-    if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
-        raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
+    if missing := re.search(r"Values were not provided for the following parameters: (\w+)", text):
+        shown = f"${missing[1]}"
+        hint = not_numbered(shown) if missing[1].isdecimal() else None
+        raise ParameterError(f"The statement has {shown}, which gets no value.", hint=hint) from error
+    if isinstance(error, duckdb.NotImplementedException | TypeError):
+        raise ParameterError(f"A value has no type in DuckDB: {text.splitlines()[0]}") from error
     if (failure := beyond_arrow(text)) is not None:
         raise failure from error
     message, _, rest = text.partition("\n")

@@ -6,6 +6,7 @@ rewrote it. What says that there is no connection never leaves as it is: it name
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from psycopg import Error as PsycopgError
 from psycopg import pq
 
 from dai.drivers.postgresql.types import array_refused
+from dai.drivers.sql.suggestions import not_numbered
 from dai.errors import (
     BusyError,
     DaiError,
@@ -28,6 +30,8 @@ Position = Callable[[int], int]
 
 # 57P0x: shut down or crashed; 58: system error; XX: corrupted or internal, the connection is not to be trusted either.
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
+_PROTOCOL = "08P01"
+"""Of fewer values than the statement has ``$1``: its message, in whatever language, says both numbers."""
 _WROTE = "25006"
 _TOO_MANY = "53300"
 
@@ -48,6 +52,9 @@ def statement_error(
     detail: str | None = None,
 ) -> DaiError:
     """By SQLSTATE; ``position`` counts in ``sql``."""
+    if sqlstate == _PROTOCOL and (missing := re.fullmatch(r"\D*\d+\D+?(\d+)\D*", message)):
+        shown = f"${missing[1]}"
+        return ParameterError(f"The statement has {shown}, which gets no value.", hint=not_numbered(shown))
     if sqlstate is None or sqlstate.startswith(_LOST):
         return unavailable()
     if sqlstate == _TOO_MANY:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dai.drivers.sql.lexer import Bound, Token, check_count, edited, tokens
-from dai.drivers.sql.suggestions import other_parameter
+from dai.drivers.sql.suggestions import numbered_parameter, other_parameter
 from dai.drivers.sql.syntax import Syntax
 from dai.errors import LimitError, ParameterError, StatementError
 from dai.plugins import nearest
@@ -138,7 +138,7 @@ def _named(
 
 def _unused(sql: str, name: str, syntax: Syntax) -> str:
     """How a value gets its place in the statement."""
-    if (other := other_parameter(sql, syntax)) is not None:
+    if (other := other_parameter(sql, syntax) or numbered_parameter(sql, syntax)) is not None:
         return other
     if f":{name}" in sql:
         return f"In brackets, and right after a word, :{name} is not a parameter. Use a list with IN: … IN :{name}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import Token, tokens
@@ -91,6 +92,19 @@ def other_parameter(sql: str, syntax: Syntax) -> str | None:
     ):
         return None
     return f"Parameters are ? (in order) or :name, not {percent.group()}."
+
+
+def numbered_parameter(sql: str, syntax: Syntax) -> str | None:
+    """A hint where a parameter is written ``$1`` and means nothing."""
+    code = [] if syntax.numbered else list(tokens(sql, syntax))
+    for (kind, start, end), (following, begin, last) in pairwise(code):
+        if (kind, following, sql[start:end]) == ("symbol", "number", "$") and begin == end:
+            return not_numbered(sql[start:last])
+    return None
+
+
+def not_numbered(shown: str) -> str:
+    return f"{shown} is not a parameter here. Write ? for each value, in order, or :name."
 
 
 def _cut(code: Sequence[Token], place: int) -> bool:

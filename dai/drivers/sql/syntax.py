@@ -83,8 +83,8 @@ class Syntax:
     with; ``before_into``: behind what INTO is a name or stands where the database itself lets nothing change;
     ``telling``: beginnings of statements that tell secrets; ``locking``: words behind one another by which a query
     locks rows, where a transaction that only reads may; ``quote``: around names; ``types``: None where no tables
-    are made; ``in_nothing`` and ``not_in_nothing``: IN and NOT IN of a list without values, whatever their operand's
-    type."""
+    are made; ``numbered``: whether ``$1`` is a parameter, which no database's driver binds; ``in_nothing``
+    and ``not_in_nothing``: IN and NOT IN of a list without values, whatever their operand's type."""
 
     parts: tuple[str, ...] = (SPACE, LINE_COMMENT, OPEN_COMMENT, STRING, NAME, REST)
     queries: frozenset[str] = QUERIES
@@ -94,6 +94,7 @@ class Syntax:
     nested_comments: bool = False
     quote: str = '"'
     types: Types | None = None
+    numbered: bool = False
     in_nothing: str = "IN (SELECT NULL WHERE 1 = 0)"
     not_in_nothing: str = "NOT IN (SELECT NULL WHERE 1 = 0)"
 

@@ -6,9 +6,12 @@ import pytest
 from dai.drivers import DriverOptions, driver_for
 from dai.drivers.postgresql import rows, wire
 from dai.drivers.postgresql.driver import PostgreSQL
+from dai.drivers.postgresql.errors import statement_error
 from dai.errors import (
+    DatabaseUnavailableError,
     LimitError,
     NotAQueryError,
+    ParameterError,
     StatementError,
 )
 from dai.streams.cancellation import Cancellation
@@ -184,3 +187,14 @@ def test_a_wrong_estimate_costs_no_rows(driver: PostgreSQL) -> None:
     )
     for _ in range(2):
         assert table(driver, "SELECT more() AS n").column(0).to_pylist() == list(range(1, 20001))
+
+
+def test_a_missing_value_is_not_a_lost_connection() -> None:
+    for message in (
+        'bind message supplies 0 parameters, but prepared statement "" requires 2',
+        "Bind-Nachricht enthält 0 Parameter, aber vorbereitete Anweisung »« erfordert 2",
+    ):
+        with pytest.raises(ParameterError, match=r"\$2, which gets no value"):
+            raise statement_error("08P01", message)
+    with pytest.raises(DatabaseUnavailableError):
+        raise statement_error("08P01", "query_wait_timeout")

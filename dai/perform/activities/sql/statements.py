@@ -16,7 +16,7 @@ from dai.drivers import CallResult
 from dai.drivers.sql.lexer import bind_markers
 from dai.drivers.sql.parameters import names_in
 from dai.drivers.sql.query_tables import MOST_BYTES
-from dai.drivers.sql.suggestions import at_syntax_error, other_parameter, unfit_quotes
+from dai.drivers.sql.suggestions import at_syntax_error, numbered_parameter, other_parameter, unfit_quotes
 from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
@@ -162,7 +162,7 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
                 hint=f"Give it: query(…, {name}=…) in Python, -p {name}=… on the command line, "
                 f'parameters {{"{name}": …}} over HTTP.',
             ) from error
-        if values and (other := other_parameter(sql, syntax)):
+        if other := (other_parameter(sql, syntax) if values else None) or numbered_parameter(sql, syntax):
             error.hint = other
         raise
     except StatementError as error:
@@ -173,7 +173,7 @@ def _explained(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None
             )
         elif not values and (names := names_in(sql, syntax)):
             more = f"If {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
-        elif (other := other_parameter(sql, syntax)) is not None:
+        elif (other := other_parameter(sql, syntax) or numbered_parameter(sql, syntax)) is not None:
             more = other
         elif error.position is not None and "syntax" in error.detail.lower() and not error.hint:
             more = at_syntax_error(sql, error.position, syntax)
