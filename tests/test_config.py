@@ -137,6 +137,13 @@ def test_a_switch_is_set_by_file_and_environment() -> None:
         ({"resources": {"a": {"collections": "sqlite://"}}}, {}, "must be a file, or a URL of SQLite or PostgreSQL"),
         ({"resources": {"a": {"ulr": "sqlite://"}}}, {}, "no key 'ulr'.*'url'"),
         ({"resources": {"a": {"url": "nothing like it"}}}, {}, "resources.a.url is not a database URL"),
+        (
+            {"resources": {"a": {"url": "postgresql://a:pw@127.0.0.1:abc/x"}}},
+            {},
+            "resources.a.url is not a database URL: in postgresql://127.0.0.1:PORT the port is not a number",
+        ),
+        ({"service": {"state": "postgresql://h:abc/x"}}, {}, "service.state .* in postgresql://h:PORT the port"),
+        ({"replicas": {"catalog": "postgresql://h:abc/x"}}, {}, "replicas.catalog .* in postgresql://h:PORT the port"),
         ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be more than 0"),
         (
             {"resources": {"a": {"url": "sqlite://", "read_sockets": 1}}},
@@ -171,6 +178,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 SECTIONS = {"service": ServiceConfig, "limits": LimitsConfig, "resources": ResourceConfig}
+
+
+@pytest.mark.parametrize("url", ["postgresql://a:gehe@im:1@h/x", "postgresql://a:gehe@im@h:x/x", "postgresql://a:gehe"])
+def test_a_url_that_is_wrong_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="not a database URL") as caught:
+        config({"resources": {"a": {"url": url}}})
+    assert "gehe" not in str(caught.value)
+    assert "im" not in str(caught.value).partition("\n")[0]
+
+
 NUMBERS = [
     (section, each.name)
     for section, kind in SECTIONS.items()

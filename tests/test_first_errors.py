@@ -100,7 +100,7 @@ def test_a_database_by_its_path() -> None:
     with dqp.connect(f"duckdb:///{Path('lake.duckdb').resolve()}") as lab:
         assert lab.sql("select count(*) from lake.samples").rows() == [(0,)]
     with pytest.raises(
-        ConfigurationError, match=r"(?s)not the URL of a database.*postgresql://user@host/database"
+        ConfigurationError, match=r"(?s)not a database URL.*postgresql://user@host/database"
     ) as caught:
         dqp.connect("://me:secret@localhost/lab")
     assert "secret" not in str(caught.value)

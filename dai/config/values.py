@@ -31,6 +31,7 @@ _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 _REFERENCES = {"env": "the environment variable", "file": "the file"}
 _SECRETS = ("password", "token", "secret")
 """How the keys of secrets end."""
+_ESCAPES = "An @ in a password is written %40, a / is written %2F."
 _WITH_PASSWORD = re.compile("//[^/@:]*:[^/@]+@")
 
 
@@ -44,22 +45,30 @@ def named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, A
     return entries
 
 
-def parsed(url: str) -> URL:
-    """A database URL. SQLAlchemy takes longer to load than a command that asks a service: it is loaded here."""
+def parsed(text: str, where: str = "The URL") -> URL:
+    """A database URL. ConfigurationError for what is none; ``where`` names it there."""
+    # SQLAlchemy takes longer to load than a command that asks a service: it is loaded here
     from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
 
-    return make_url(url)
+    try:
+        return make_url(text)
+    except ArgumentError:
+        hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
+        raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None
+    except ValueError:
+        # the port is not shown: where the host was forgotten it is the password
+        scheme, _, rest = text.partition("://")
+        host = re.split("[:/?]", rest.rpartition("@")[2])[0] if rest.count("@") < 2 else "…"
+        raise ConfigurationError(
+            f"{where} is not a database URL: in {scheme}://{host}:PORT the port is not a number.",
+            hint="It looks like postgresql://user:password@host:5432/database. " + _ESCAPES,
+        ) from None
 
 
 def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
     """The URL with its password, and with an absolute path where the database is a file."""
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        url = parsed(text)
-    except ArgumentError:
-        hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
-        raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None
+    url = parsed(text, where)
     original = url
     if password is not None:
         url = url.set(password=password)

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from dai.config.data_files import is_files
 from dai.config.database_files import near, url_of
+from dai.config.values import parsed
 from dai.errors import ConfigurationError
 from dqp.settings.federation import FederationSettings, parse
 
@@ -70,13 +68,7 @@ def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[st
 
 
 def _alias(url: str) -> str:
-    try:
-        database = make_url(url).database or ""
-    except ArgumentError:
-        raise ConfigurationError(
-            "This is not the URL of a database.",
-            hint="It looks like postgresql://user@host/database or sqlite:///file.db.",
-        ) from None
+    database = parsed(url, "This").database or ""
     return _as_alias(Path(database).stem)
 
 

@@ -158,6 +158,11 @@ def test_what_is_wrong_is_said(document: dict[str, Any], says: str) -> None:
     assert re.search(says, str(caught.value), re.DOTALL), str(caught.value)
 
 
+def test_a_database_by_its_url_with_a_wrong_port() -> None:
+    with pytest.raises(ConfigurationError, match=r"not a database URL: in postgresql://127.0.0.1:PORT the port is not"):
+        load("postgresql://a:pw@127.0.0.1:abc/x", {})
+
+
 def test_errors_name_the_section() -> None:
     with pytest.raises(ConfigurationError, match=r"\[federations.lab\] has no key 'x'"):
         parse({"x": 1}, where="federations.lab")
