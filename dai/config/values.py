@@ -52,7 +52,7 @@ def parsed(text: str, where: str = "The URL") -> URL:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        return make_url(text)
+        url = make_url(text)
     except ArgumentError:
         hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
         raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None
@@ -64,6 +64,10 @@ def parsed(text: str, where: str = "The URL") -> URL:
             f"{where} is not a database URL: in {scheme}://{host}:PORT the port is not a number.",
             hint="It looks like postgresql://user:password@host:5432/database. " + _ESCAPES,
         ) from None
+    if "@" in (url.host or "") or (url.host is not None and re.search("@.*/", url.database or "")):
+        # nothing of it is shown: what stands before the last @ is a part of the password
+        raise ConfigurationError(f"{where} is not a database URL: it has an @ too many.", hint=_ESCAPES)
+    return url
 
 
 def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
