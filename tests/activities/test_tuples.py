@@ -374,6 +374,13 @@ def test_what_is_written_as_it_stands_is_one_word(text):
         expressions([text], ["id"])
 
 
+@pytest.mark.parametrize(("text", "near"), [("id=1 and", "and"), ("lower(", "("), ("id = 1 +", "+")])
+def test_what_is_missing_is_told_without_classes(text, near):
+    with pytest.raises(ParameterError) as caught:
+        expressions([text], ["id"])
+    assert str(caught.value) == f"This is not an SQL expression: {text!r} (something is missing near {near!r})."
+
+
 def test_texts_do_not_grow_without_a_bound():
     half = " || ".join(["name"] * (MOST_JOINED // 2))
     assert len(expressions([half, f"concat(upper({half}), 'x')"], ["name"])) == 2

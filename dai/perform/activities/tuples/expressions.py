@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from dai.errors import ParameterError
 from dai.plugins import nearest
@@ -60,10 +60,17 @@ def _parsed(text: str, columns: list[str], aggregates: bool) -> exp.Expr:
             raise ParameterError(f"{_cut(text)} is not an aggregate.", hint="Use count, sum, min, max or avg.")
         return tree
     except SqlglotError as error:
-        reason = str(error).partition("\n")[0].partition(". Line")[0]
-        raise ParameterError(f"This is not an SQL expression: {_cut(text)} ({reason}).") from error
+        raise ParameterError(f"This is not an SQL expression: {_cut(text)} ({_reason(error)}).") from error
     except RecursionError as error:
         raise ParameterError("The expression is nested too deeply.") from error
+
+
+def _reason(error: SqlglotError) -> str:
+    """Without the names of sqlglot's classes."""
+    problem = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+    said = problem.get("description") or str(error).partition("\n")[0]
+    near = f" near {_cut(problem['highlight'])}" if problem.get("highlight") else ""
+    return f"something is missing{near}" if "<class" in said else f"{said.rstrip('.')}{near}"
 
 
 def column(name: str, columns: list[str]) -> str:
