@@ -71,3 +71,13 @@ def test_a_service_that_does_not_start_gives_its_name_back(tmp_path: Path, book:
     store = Store(config.service.state, config.service.name)
     store.lease.claim()
     store.close()
+
+
+def test_a_state_database_that_cannot_be_reached_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Store("postgresql://me:sesame@127.0.0.1:1/lab", "dai")
+    said = str(caught.value)
+    assert "Connection refused." in said
+    assert "Check service.state: host 127.0.0.1, port 1, database lab, user me." in said
+    assert "sesame" not in said
+    assert not caplog.records

@@ -11,8 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from dai.config.database_files import address
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.service.state.file import StateFile, marked
 from dai.service.state.tables import METADATA, add_columns
@@ -53,9 +54,9 @@ class Database:
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = StateFile(Path(str(parsed.database)), marked(self.engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
-            log.error("the state database cannot be opened", exc_info=error)
             raise ConfigurationError(
-                "The state database (service.state) cannot be opened.", hint="The log says why."
+                f"The state database (service.state) cannot be opened: {_reason(error)}",
+                hint=f"Check service.state: {address(url)}.",
             ) from error
 
     def create(self, tables: sa.MetaData) -> None:
@@ -107,6 +108,13 @@ class Database:
     def _check_file(self) -> None:
         if self._file is not None:
             self._file.check()
+
+
+def _reason(error: Exception) -> str:
+    """In one line. SQLAlchemy adds its own words to those of the database."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return (said.strip() or type(cause).__name__).splitlines()[0].rstrip(".:") + "."
 
 
 @contextmanager
