@@ -7,6 +7,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import httpx
@@ -383,6 +385,55 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
     federated.write_text(good.read_text() + sources + away)
     assert main(["check-config", str(federated)]) == OK
     assert "lab: dqp federation of 2 sources, away: b, answers in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[service]\nhost = "0.0.0.0"\n', "callers are not identified"),
+        ('[service]\nhost = "nowhere.invalid"\n[identity]\nanonymous = true\n', "cannot listen on nowhere.invalid"),
+        ('[identity]\nmethods = ["tokens"]\n', "there is no method 'tokens'"),
+        ('[service]\nstate = "postgresql://me:sesame@127.0.0.1:1/x"\n', "Check service.state: host 127.0.0.1, port 1"),
+        ('[service]\nstate = "sqlite:///dai.toml"\n', "file is not a database"),
+        ('[service]\nresults_directory = "dai.toml/results"\n', "service.results_directory"),
+    ],
+)
+def test_check_config_says_why_serve_would_refuse(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    """All of it, and serve says it before it listens."""
+    monkeypatch.chdir(tmp_path)
+    Path("dai.toml").write_text(text + '[service.tls]\ncertificate = "nowhere.pem"\n')
+    assert main(["check-config"]) == FAILED
+    out = capsys.readouterr().out
+    assert says in out
+    assert f"[service.tls]: the file {tmp_path}/nowhere.pem cannot be used: No such file" in out
+    assert "sesame" not in out
+    assert os.listdir() == ["dai.toml"]
+    Path("dai.toml").write_text(text)
+    monkeypatch.setattr("dai.api.server.start.configure", lambda: None)
+    monkeypatch.setattr("dai.api.server.start.possible_workers", lambda config: pytest.fail("it serves"))
+    assert main(["serve", "--port", "0"]) == USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("database", ["sqlite", "duckdb"])
+def test_check_config_says_what_is_wrong_in_a_database(tmp_path: Path, capsys, database: str) -> None:
+    with closing(import_module(f"{database}{'3' if database == 'sqlite' else ''}").connect(tmp_path / "x.db")) as made:
+        for sql in ("people (id int)", "gone (id int)"):
+            made.execute(f"create table {sql}")
+        made.execute("create view old as select * from gone")
+        made.execute("drop table gone")
+    (tmp_path / "dai.toml").write_text(
+        f'[resources.lab]\nurl = "{database}:///x.db"\n'
+        '[resources.lab.columns]\n"people.id" = {unit = "m"}\n"people.nope" = {unit = "m"}\n"old.id" = {unit = "m"}\n'
+    )
+    assert main(["check-config", str(tmp_path / "dai.toml")]) == FAILED
+    said = [line for line in capsys.readouterr().out.splitlines() if "lab: " in line][1:-1]
+    assert len(said) == 2
+    assert "'old' cannot be read: " in said[0]
+    assert "gone" in said[0]
+    assert "lab: columns.\"people.nope\": there is no such column. Did you mean 'people.id'?" in said[1]
 
 
 def test_the_schema_of_documents(capsysbinary, tmp_path: Path) -> None:

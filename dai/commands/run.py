@@ -180,6 +180,8 @@ def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
+    from dai.api.server.refusals import refusals
+    from dai.commands.database_problems import database_problems
     from dai.config import origins
     from dai.service.resources import Resources
 
@@ -191,6 +193,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         print(f"{arguments.file} is well-formed: {len(resources)} resource(s).")
         for place, origin in secrets.items():
             print(f"  secret {place}: from {origin}")
+        for refusal in refusals(loaded):
+            failed += 1
+            print("  dai serve refuses this: " + str(refusal).replace("\n", "\n    "))
         for name, resource in resources.items():
             for seen in (resource, *resource.by_each_user()):
                 who = f"{name} as {seen.database_user}" if seen is not resource else name
@@ -200,6 +205,10 @@ def run_check(arguments: argparse.Namespace) -> int:
                     try:
                         seconds = driver.check()
                         print(f"  {who}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
+                        if config is not None and config.url is not None:
+                            for said in database_problems(driver, config.columns):
+                                failed += 1
+                                print(f"  {who}: {said}")
                     except DaiError as error:
                         failed += 1
                         url = urls[number] if number < len(urls) else None

@@ -259,6 +259,11 @@ class Driver(ABC):
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """Tables and views whose name, or ``schema.name``, matches the SQL LIKE pattern; system tables left out."""
 
+    def unreadable(self) -> Mapping[str, str]:
+        """Tables and views that cannot be read, with the reason, where ``tables`` leaves them out or a query of them
+        would be the first to say so."""
+        return {}
+
     def described(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """``tables``, with what others say about their columns."""
         return self.meanings.on(self.tables(pattern))

@@ -17,10 +17,26 @@ from typing import Any, BinaryIO
 
 from dai.errors import ConfigurationError, GoneError, InternalError, LimitError
 from dai.service.identities import ALONE, Identities
+from dai.streams.files import check_writable
 from dai.streams.tally import Tally
 
 PART = ".part"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def check_directory(directory: Path) -> None:
+    """ConfigurationError where results cannot be stored there. It is not created."""
+    try:
+        check_writable(directory)
+    except OSError as error:
+        raise _refused(directory, error) from error
+
+
+def _refused(directory: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"The directory for job results (service.results_directory) cannot be created or written: {error.strerror}.",
+        hint=f"Check service.results_directory: {directory}.",
+    )
 
 
 class Results:
@@ -40,9 +56,7 @@ class Results:
         try:
             directory.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(
-                f"The directory for job results (service.results_directory) cannot be created: {error.strerror}."
-            ) from error
+            raise _refused(directory, error) from error
         self._count()
 
     def _count(self) -> None:

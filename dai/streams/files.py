@@ -4,6 +4,7 @@ owner may read."""
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,12 @@ def make_private(file: str | Path | None) -> None:
     with suppress(OSError):
         if file and not str(file).startswith("file:"):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+def check_writable(directory: Path) -> None:
+    """OSError where no file can be made in the directory, or the directory itself cannot; nothing stays there."""
+    there = next(each for each in (directory, *directory.parents) if each.exists())
+    tempfile.TemporaryDirectory(prefix=".dai-", dir=there).cleanup()
 
 
 def state_of(*files: str | Path | None) -> tuple[tuple[int, int, int], ...] | None:

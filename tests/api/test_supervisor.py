@@ -203,19 +203,16 @@ def test_a_worker_that_dies_before_it_answers_ends_the_service(
     assert not service.leftovers()
 
 
-def test_what_a_worker_cannot_serve_ends_the_service(
-    service: ServiceProcess, pool: ThreadPoolExecutor, tmp_path: Path
-) -> None:
-    """The supervisor opens no results."""
-    (tmp_path / "file").touch()
-    service.results = tmp_path / "file" / "results"
+def test_what_a_worker_cannot_serve_ends_the_service(service: ServiceProcess, pool: ThreadPoolExecutor) -> None:
+    """The supervisor knows no activities."""
+    service.more = '[policy]\nactivities = ["nothing"]\n'
     starting = pool.submit(service.start)
     until(lambda: service.process is not None)
     process = service.process
     assert process is not None
     assert isinstance(starting.exception(SECONDS), AssertionError)
     assert process.wait(SECONDS) == 2
-    assert "dai: The directory for job results (service.results_directory) cannot be created" in service.log.read_text()
+    assert "dai: policy.activities: there is no activity 'nothing'" in service.log.read_text()
     assert "Data service at" not in service.log.read_text()
     assert not entries(service, "a worker died and is replaced")
 

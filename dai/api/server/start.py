@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dai.api.monitoring.logs import configure
 from dai.api.server import memory
 from dai.api.server.listening import allow_connections, listen, scheme
+from dai.api.server.refusals import refusals
 from dai.api.server.supervisor import Supervisor, possible_workers
 from dai.config import Config
 from dai.errors import ConfigurationError
@@ -28,14 +29,9 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
     configure()
     allow_connections()
+    for refusal in refusals(config):
+        raise refusal
     if not config.service.loopback and not config.identity.methods:
-        if not config.identity.anonymous:
-            raise ConfigurationError(
-                f"At {config.service.host} everybody who can reach the port could send requests: callers are not "
-                "identified.",
-                hint='Set methods = ["token"] in [identity], and make tokens with dai tokens create NAME; or '
-                "anonymous = true, if everybody may.",
-            )
         log.warning("everybody who can reach the port may send requests", extra={"host": config.service.host})
     try:
         listening = listen(config)
@@ -46,11 +42,15 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
         ) from error
     host, port = listening.getsockname()[:2]
     url = f"{scheme(config)}://[{host}]:{port}" if ":" in host else f"{scheme(config)}://{host}:{port}"
-    log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
+
+    def announced() -> None:
+        log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
+        announce(url)
+
     workers = possible_workers(config)
     if workers:
-        return Supervisor(config, workers, listening).run(lambda: announce(url))
+        return Supervisor(config, workers, listening).run(announced)
     os.environ.update(memory.ALLOCATORS)
     from dai.api.server.serve import Process, bounded, run
 
-    return run(Process(bounded(config), lambda: announce(url)), [listening])
+    return run(Process(bounded(config), announced), [listening])

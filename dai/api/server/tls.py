@@ -25,10 +25,14 @@ class Certificate:
         self._config = config
         self._seen = self._state()
         try:
+            for file in (config.certificate, config.key, config.client_ca):
+                if file is not None:
+                    file.open("rb").close()  # its error names the file
             self.context = _Newest(self._read())
         except (OSError, ssl.SSLError) as error:
+            what = f"the file {error.filename}" if error.filename else "the certificate and its key"
             raise ConfigurationError(
-                f"[service.tls]: the certificate and its key cannot be used: {error.strerror or error}.",
+                f"[service.tls]: {what} cannot be used: {error.strerror or error}.",
                 hint="certificate and key must be PEM files; the key must belong to the certificate and have no "
                 "password.",
             ) from error

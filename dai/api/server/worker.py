@@ -36,12 +36,13 @@ def main() -> int:
     watching.start()
     try:
         service = bounded(part(orders.config, orders.number, orders.workers, orders.shared), _member(orders))
+        process = Process(service, lambda: _tell(orders.ready))
     except DaiError as error:
         print(f"dai: {error}", file=sys.stderr)
         return 2
     if told:  # and Python ignored it, as it ignores whatever is raised in a finaliser
         return 0
-    return run(Process(service, lambda: _tell(orders.ready)), [])
+    return run(process, [])
 
 
 def _member(orders: Orders) -> Member:

@@ -58,7 +58,12 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
 def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
     """Tables and views whose name, or main.name, matches the LIKE ``pattern``. Leaves out those that cannot be queried:
     views whose tables are gone, or whose functions are missing or not allowed; virtual tables of unknown modules."""
-    found = []
+    return tables_and_others(run, first, pattern)[0]
+
+
+def tables_and_others(run: Run, first: First, pattern: str) -> tuple[tuple[TableInfo, ...], dict[str, str]]:
+    """``tables``, and those that it leaves out, with the reason."""
+    found, others = [], {}
     for name, kind in run(f"{_NAMES} ORDER BY name"):
         if like(pattern, name) or like(pattern, f"main.{name}"):
             try:
@@ -66,7 +71,8 @@ def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorname not in ("SQLITE_ERROR", "SQLITE_AUTH"):
                     raise
-    return tuple(found)
+                others[name] = str(error)
+    return tuple(found), others
 
 
 def statistics(run: Run, table: str) -> Statistics:

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import filterfalse
@@ -119,6 +119,10 @@ class SQLite(PooledDriver[Connection]):
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         with self._reading() as connection:
             return schema_of.tables(connection.run, connection.shortly, pattern)
+
+    def unreadable(self) -> Mapping[str, str]:
+        with self._reading() as connection:
+            return schema_of.tables_and_others(connection.run, connection.shortly, "%")[1]
 
     def statistics(self, table: str) -> Statistics:
         self._processes.expect(self._path)

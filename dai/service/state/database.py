@@ -17,7 +17,7 @@ from dai.config.database_files import address
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.service.state.file import StateFile, marked
 from dai.service.state.tables import METADATA, add_columns
-from dai.streams.files import make_private
+from dai.streams.files import check_writable, make_private
 
 log = logging.getLogger("dai.service.state")
 
@@ -54,10 +54,7 @@ class Database:
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = StateFile(Path(str(parsed.database)), marked(self.engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
-            raise ConfigurationError(
-                f"The state database (service.state) cannot be opened: {_reason(error)}",
-                hint=f"Check service.state: {address(url)}.",
-            ) from error
+            raise _refused(url, error) from error
 
     def create(self, tables: sa.MetaData) -> None:
         # a table of an earlier version may lack an index
@@ -108,6 +105,36 @@ class Database:
     def _check_file(self) -> None:
         if self._file is not None:
             self._file.check()
+
+
+def check_state(url: str) -> None:
+    """ConfigurationError where it cannot be opened. A file is not made."""
+    parsed = make_url(url)
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    file = None
+    if parsed.get_backend_name() == "sqlite":
+        if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
+            return
+        file = Path(str(parsed.database))
+    try:
+        if file is not None:
+            check_writable(file.parent)  # SQLite puts files beside it
+            if not file.exists():
+                return
+            file.open("r+b").close()
+        engine = sa.create_engine(parsed, poolclass=sa.pool.NullPool)
+        with engine.connect() as connection:
+            connection.execute(sa.select(sa.literal(1)) if file is None else sa.text("PRAGMA schema_version"))
+    except (SQLAlchemyError, OSError, ImportError) as error:
+        raise _refused(url, error) from error
+
+
+def _refused(url: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"The state database (service.state) cannot be opened: {_reason(error)}",
+        hint=f"Check service.state: {address(url)}.",
+    )
 
 
 def _reason(error: Exception) -> str:
