@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -280,6 +280,10 @@ class Service:
     async def check(self, resource: Resource) -> None:
         """As ``Driver.check``, and DatabaseUnavailableError after ALIVE_SECONDS; shared as the answer of ``alive``."""
         await self._checked(f"The database of {resource.name}", resource.driver.check)
+
+    async def unreadable(self, resource: Resource) -> Mapping[str, str]:
+        """As ``Driver.unreadable``."""
+        return await self._once(resource.driver.unreadable)
 
     async def check_state(self) -> None:
         """The same of the state database."""

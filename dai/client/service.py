@@ -349,7 +349,8 @@ def _full(table: Mapping[str, Any]) -> str:
 
 
 def _described(table: Mapping[str, Any]) -> str:
-    columns = ", ".join(map(_column, table.get("columns", [])))
+    # files that cannot be read have no columns, but a comment that says why
+    columns = ", ".join(map(_column, table.get("columns", []))) or table.get("comment") or ""
     rows = table.get("rows")
     estimate = f" (about {rows:,} rows)" if isinstance(rows, int) else ""
     return f"{_full(table)}{estimate}: {columns}"

@@ -256,6 +256,8 @@ class Catalog:
             what = ".".join(part for part in (source, schema, name) if part)
             if similar := reflected.similar(name, schema):
                 raise _ambiguous(what, similar)
+            if (why := reflected.why_hidden(name, schema)) is not None:
+                raise NotFoundError(f"The table {what} cannot be read. {why}")
             raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
         return self._table(source, info)
 

@@ -50,7 +50,7 @@ class Reflected:
         for each in tables:
             info = with_federation_types(each, dialect)
             if not info.columns:
-                self.hidden.append((info, "It has no columns."))
+                self.hidden.append((info, " ".join(filter(None, ("It has no columns.", info.comment)))))
                 continue
             shown.append(info)
             key = ((info.schema or "").casefold(), info.name.casefold())
@@ -79,6 +79,13 @@ class Reflected:
         if len(exact) == 1:
             return next(iter(exact.values()))
         return _chosen(self._dotted.get(name.casefold(), {}), name)
+
+    def why_hidden(self, name: str, schema: str | None = None) -> str | None:
+        """The reason, where no query can read the table of that name."""
+        for info, why in self.hidden:
+            if info.name.casefold() == name.casefold() and schema in (None, info.schema):
+                return why
+        return None
 
     def _called(self, name: str, schema: str | None) -> _Called:
         folded = name.casefold()

@@ -185,7 +185,7 @@ def test_a_table_without_columns(catalog_of: Callable[..., Catalog]) -> None:
     catalog = catalog_of(Scripted("pg", TableInfo(name="bare", columns=()), info("orders")))
     assert [each.name for each in catalog.tables()] == ["orders"]
     assert catalog.problems["pg.bare"] == "It has no columns."
-    with pytest.raises(StatementError, match=r"no table pg\.bare"):
+    with pytest.raises(StatementError, match=r"table pg\.bare cannot be read\. It has no columns"):
         catalog.describe("from pg.bare")
 
 

@@ -26,7 +26,7 @@ from dai.api.server.protocol import protocol
 from dai.api.server.supervisor import ending_seconds
 from dai.api.server.tls import Certificate
 from dai.api.service import Service
-from dai.api.workers.member import Member
+from dai.api.workers.member import HOME, Member
 from dai.config import Config
 from dai.config.database_files import address
 from dai.errors import ConfigurationError, DaiError
@@ -158,12 +158,16 @@ def _end_process(seconds: float) -> None:
 
 
 async def _tell_if_away(service: Service, resource: Resource) -> None:
-    """Logs databases that do not answer, so that a wrong password or path is noticed at start; the service serves the
-    others. The log may name the database's address, answers may not."""
+    """Logs databases that do not answer, and files that cannot be read, so that a wrong password or path is noticed at
+    start; the service serves the others. The log may name the database's address, answers may not."""
     config = service.config.resources.get(resource.name)
     place = address(config.url) if config is not None and config.url is not None else None
     try:
         await service.check(resource)
+        if resource.driver.fixed and (service.member is None or service.member.identities.number == HOME):
+            for table, why in (await service.unreadable(resource)).items():
+                said = {"resource": resource.name, "table": table, "detail": why}
+                log.warning("a table of files cannot be read", extra=said)
     except DaiError as error:
         log.warning(
             "the database of a resource does not answer",

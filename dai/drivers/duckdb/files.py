@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -79,6 +79,9 @@ class Files(DuckDB):
         self._state: _State = ()
         self._gone: dict[str, DatabaseUnavailableError] = {}
         """By what the views say that fail because their files are gone."""
+        self._unreadable: Mapping[str, str] = {}
+        self._without_columns: Set[str] = frozenset()
+        """Of the unreadable tables those whose columns were never known."""
         self._looked = float("-inf")
 
     @classmethod
@@ -90,7 +93,18 @@ class Files(DuckDB):
         return f"{len(self._tables)} table{'' if len(self._tables) == 1 else 's'} of files, {super().product()}"
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
-        return tuple(replace(each, kind="table", rows=self._figures(each.name)[0]) for each in super().tables(pattern))
+        found = [replace(each, kind="table", rows=self._figures(each.name)[0]) for each in super().tables(pattern)]
+        why = self._unreadable
+        return tuple(
+            replace(each, columns=() if each.name in self._without_columns else each.columns, comment=why[each.name])
+            if each.name in why
+            else each
+            for each in found
+        )
+
+    def unreadable(self) -> Mapping[str, str]:
+        with self._pool.connection(Cancellation()):
+            return self._unreadable
 
     def statistics(self, table: str) -> Statistics:
         name = table.removeprefix("main.")
@@ -155,11 +169,14 @@ class Files(DuckDB):
         new = duckdb.connect()
         files, refused = self._views(new, state)
         before = _columns(root) if refused and root is not None else {}
+        without = {name for name in refused if name not in before or name in self._without_columns}
         for name, failure in refused.items():
             if len(self._tables) == 1:
                 raise failure
             said = _message(failure).replace("'", "''")  # an error of the queries that read it, and of no others
             columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in before.get(name, {}).items()]
+            if name in without:
+                columns = []
             failing = _FAILING.format(", ".join(columns) or "unreadable", said)
             new.execute(f"CREATE OR REPLACE VIEW {quoted(name, SYNTAX)} AS {failing}")
         paths = [each for name, listed in files.items() if name not in refused for each in listed]
@@ -175,6 +192,8 @@ class Files(DuckDB):
         if root is not None:
             root.close()  # cursors that are at work keep their database
         self._state = state
+        self._unreadable = {name: _message(failure) for name, failure in refused.items()}
+        self._without_columns = without
         self._gone = {_message(each): each for each in refused.values() if isinstance(each, DatabaseUnavailableError)}
         return new
 
