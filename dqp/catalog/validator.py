@@ -100,6 +100,7 @@ class Validator:
         self._exact: dict[tuple[str, ...], str] = {}
         """Paths whose letters' case counts, each with the private character that begins its schema here (or its name,
         if the path has one part), so that no other spelling reaches the table."""
+        self._viewed = False
         self._making = threading.Lock()
         self._idle: list[DuckDBPyConnection] = []
 
@@ -156,6 +157,7 @@ class Validator:
             read = self._read(sql)
             with _refusing(prefix, sql, read):
                 self._root.execute(prefix + read)
+            self._viewed = True
             self._made.add((name,))
 
     def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
@@ -187,7 +189,11 @@ class Validator:
             read = self._read(sql)
             with _refusing(_DESCRIBE, sql, read):
                 rows = cursor.execute(_DESCRIBE + read, values or None).fetchall()
-        return tuple((row[0], row[1]) for row in rows)
+            names = [row[0] for row in rows]
+            if not values and (self._viewed or _other_letters(sql, names)):
+                with _refusing("", sql, read):
+                    names = cursor.sql(read).columns
+        return tuple((name, row[1]) for name, row in zip(names, rows, strict=True))
 
     def _read(self, sql: str) -> str:
         """The SQL with the validator's names for tables whose exact spelling counts. No position changes."""
@@ -229,6 +235,13 @@ class Validator:
         finally:
             with self._making:
                 self._idle.append(cursor)
+
+
+def _other_letters(sql: str, names: Iterable[str]) -> bool:
+    """Whether the SQL also writes a name in other letters. DESCRIBE names ``id AS "Id"`` after the column, ``id``."""
+    written = sql.replace('""', '"')
+    folded = written.lower()
+    return any(folded.count(name.lower()) > written.count(name) for name in names)
 
 
 @contextmanager

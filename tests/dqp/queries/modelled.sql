@@ -475,3 +475,8 @@ select a.id, b.id from (select id, 1 as one from pg.orders) a asof left join pg.
 select c.id, l.x, l.y from maria.customers c, lateral (select a.id x, b.id y from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id where a.customer = c.id) l
 select id from maria.customers c where exists (select 1 from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id where a.customer = c.id and b.amount > 1)
 select c.id, o.id from maria.customers c asof join pg.orders o on c.id >= o.id where o.id in (select order_id from data.items)
+select id as "Id", note as NOTE from pg.orders
+select "Id" from (select id as "Id" from pg.orders)
+select id as "Id" from pg.orders union all select id from maria.customers
+select id as ID, id as id from pg.orders
+with q as (select id as "Id" from pg.orders) select q.* , q.id as ID from q
