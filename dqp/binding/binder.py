@@ -234,9 +234,15 @@ class _Dialect(DuckDB):
 
     class Parser(DuckDBParser):
         """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day; the unit of ``'1 mon'`` is one in a text alone.
-        It takes ``log2(x)`` for ``log(2, x)``, whose last digit differs."""
+        It takes ``log2(x)`` for ``log(2, x)``, whose last digit differs, and ``f(js -> 'a')`` for a lambda: DuckDB 2.0
+        writes those ``lambda x: …``, and an arrow extracts from JSON. It wants three arguments of ``reduce``."""
 
-        FUNCTIONS = {name: make for name, make in DuckDBParser.FUNCTIONS.items() if name != "LOG2"}  # noqa: RUF012
+        FUNCTIONS = {  # noqa: RUF012
+            name: make for name, make in DuckDBParser.FUNCTIONS.items() if name not in ("LOG2", "REDUCE")
+        }
+        LAMBDAS = {  # noqa: RUF012
+            kind: make for kind, make in DuckDBParser.LAMBDAS.items() if kind != TokenType.ARROW
+        }
         PLACEHOLDER_PARSERS = {  # noqa: RUF012
             kind: parse for kind, parse in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON
         }

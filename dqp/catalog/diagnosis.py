@@ -90,6 +90,8 @@ def explained(
     if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
         return wrong(f"{detail}.", _cast(_faulty_text(sql, fault), fault, rest))
+    if message.startswith(("Deprecated lambda arrow", "Invalid lambda parameters")):
+        return wrong("An arrow (->) reads from JSON; it makes no lambda.", "Write lambda x: x + 1 for x -> x + 1.")
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     if match := re.match(r"Cannot extract field '(.+?)' from expression \"(.+?)\"", message):
         hint = f"A struct of a source is text here (JSON): {match[2]}->>'{match[1]}'."

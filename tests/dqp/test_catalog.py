@@ -217,6 +217,7 @@ def test_parameters(small: Catalog) -> None:
     [
         ("select foo from pg.orders", 8, r"no column 'foo' in pg.orders"),
         ("select amtt from pg.orders", 8, "Did you mean 'amt'"),
+        ("select list_transform([id], x -> x + 1) from pg.orders", None, "Write lambda x: x \\+ 1"),
         (
             "select amt from (select id from pg.orders)",
             8,

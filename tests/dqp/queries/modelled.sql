@@ -480,3 +480,9 @@ select "Id" from (select id as "Id" from pg.orders)
 select id as "Id" from pg.orders union all select id from maria.customers
 select id as ID, id as id from pg.orders
 with q as (select id as "Id" from pg.orders) select q.* , q.id as ID from q
+select json_array_length(j -> 't'), json_type(j -> 't'), json_keys(j -> 'u'), to_json(j -> 't'), len(j -> 't') from (select '{"t": [1, 2], "u": {"v": "w"}}' as j from pg.orders)
+select coalesce(j -> 't', '0'), coalesce(j -> 'u' -> 'v', '0'), coalesce(j -> 'u' ->> 'v', 'x'), coalesce((j) -> 't', '0') from (select '{"t": [1, 2], "u": {"v": "w"}}' as j from pg.orders)
+select note, max(j -> 't'), max(j -> 't' order by note), json_extract(max(j -> 'u'), '$.v') from (select note, '{"t": [1, 2], "u": {"v": "w"}}' as j from pg.orders) group by note
+select list_transform([j], lambda x: x -> 't'), list_transform([j], lambda x: coalesce(x -> 't', '0')) from (select '{"t": [1, 2]}' as j from pg.orders)
+select list_reduce([id, 2], lambda a, b: a + b), list_filter([id, 2], lambda a, i: a > i) from pg.orders
+select reduce([id, 2], lambda a, b: a + b), filter([id, 2], lambda x: x > 1) from pg.orders
