@@ -21,6 +21,7 @@ from dqp.binding.needs import columns_used, condition_of, narrowed
 from dqp.binding.scope import Output, Unmodelled, folded
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
 from dqp.catalog.catalog import Catalog
+from dqp.catalog.validator import SHOWN, describes
 from dqp.sql.render_duckdb import query_sql
 
 
@@ -126,7 +127,9 @@ def _tables(
         function = table.this
         if isinstance(function, exp.Func):
             if not isinstance(function, exp.GenerateSeries) and function.name.lower() not in TABLE_FUNCTIONS:
-                raise StatementError(f"A federation has no table function {function.name or function.key}.")
+                name = function.name or function.key
+                hint = SHOWN if describes(name) else None
+                raise StatementError(f"A federation has no table function {name}.", hint=hint)
             continue
         if not isinstance(function, exp.Identifier):
             raise StatementError("A query can only read tables of the federation.")

@@ -44,7 +44,7 @@ from dqp.catalog.sources.source import Source
 from dqp.catalog.statistics.learned import Learned
 from dqp.catalog.statistics.sampling import Sampled
 from dqp.catalog.uploads import Uploads
-from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, words
+from dqp.catalog.validator import SHOWN, Fault, Refused, Shape, Signature, Validator, describes, dollars, path_of, words
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
 
@@ -245,11 +245,12 @@ class Catalog:
             for each in aliases:
                 if similar := self._reflection.reflected(each).similar(name, classic=True):
                     raise _ambiguous(name, similar)
-            raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
+            hint = SHOWN if describes(name) else self._nearest(name)
+            raise NotFoundError(f"There is no table {name!r}.", hint=hint)
         source = self._reflection.alias(alias)
         if source is None:
             hint = nearest(alias, list(self._reflection.aliases)) if self._reflection.aliases else None
-            raise NotFoundError(f"There is no source {alias!r}.", hint=hint)
+            raise NotFoundError(f"There is no source {alias!r}.", hint=SHOWN if describes(alias) else hint)
         reflected = self._reflection.reflected(source)
         info = reflected.table(name, schema)
         if info is None:

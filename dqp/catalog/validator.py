@@ -47,6 +47,12 @@ _INSTEAD = {
     **dict.fromkeys(("SET", "RESET", "PRAGMA", "INSTALL", "LOAD", "USE"), _NO_SETTINGS),
     "ATTACH": 'Databases are sources: dqp.connect({"sources": {"lab": "field.db"}}).',
 }
+SHOWN = "SHOW TABLES lists the tables, and DESCRIBE source.table the columns of one; send them alone."
+_OF_DUCKDB = re.compile(
+    r"information_schema|pg_catalog|pg_(?:class|tables|views|attribute|namespace)|sqlite_(?:master|schema)"
+    r"|duckdb_\w+|pragma_\w+|(?:table|storage)_info|show_tables\w*|database_list",
+    re.I,
+)
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "DROP", "ALTER", "TRUNCATE"})
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """Statements that are queries for DuckDB, but would describe the validator and not the sources. Where they stand alone,
@@ -174,17 +180,17 @@ class Validator:
             kind = kind_of(statements[0]) if len(statements) == 1 else None
             if kind != StatementType.SELECT:
                 hint = _INSTEAD.get(word) or "Send one SELECT."
+                detail = "This is not a single query; nothing was run." if statements else "The statement is empty."
                 if "PIVOT" in sql.upper():
-                    hint = "A PIVOT must name its values: PIVOT t ON a IN (…)."
+                    detail = "A PIVOT must name its values here; nothing was run."
+                    hint = "Write them after IN: PIVOT t ON a IN ('x', 'y') USING sum(n)."
+                if word == "PRAGMA" and any(map(describes, words(sql))):
+                    hint = SHOWN
                 if kind is not None and word == "WITH":
                     word = kind.name.partition("_")[0]
                 if word in _CHANGES:
                     hint = f"A federation only reads. Send {word} to the resource: dai.connect(…).execute(…)."
-                raise NotAQueryError(
-                    "This is not a single query; nothing was run." if statements else "The statement is empty.",
-                    sql=sql,
-                    hint=hint,
-                )
+                raise NotAQueryError(detail, sql=sql, hint=hint)
             values: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
             read = self._read(sql)
             with _refusing(_DESCRIBE, sql, read):
@@ -302,6 +308,11 @@ def functions() -> tuple[str, ...]:
     with duckdb.connect() as connection:
         rows = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
     return tuple(name for (name,) in rows if name.isidentifier())
+
+
+def describes(name: str) -> bool:
+    """Whether DuckDB or another product describes its tables under this name: a schema, table, function or pragma."""
+    return _OF_DUCKDB.fullmatch(name) is not None
 
 
 def words(sql: str) -> frozenset[str]:

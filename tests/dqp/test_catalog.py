@@ -15,6 +15,7 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
+from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.settings import FederationSettings
 from tests.dqp.catalogs import catalog_of
@@ -274,6 +275,7 @@ def test_parameters(small: Catalog) -> None:
         ("select * from regins r", 15, "no table 'regins'.*maria.regions"),
         ("select * from gp.orders o", 15, "no source 'gp'.*pg"),
         ("select * from gp.orders", 15, "no source 'gp'.*pg"),
+        ("from pragma_table_info('orders')", 6, "no table 'pragma_table_info'.*SHOW TABLES.*DESCRIBE source.table"),
         ("select * from orders", 15, "no table 'orders'.*'pg.orders'"),
         ("select * from maria.regions, pg.regions", 30, "no table pg.regions.*Did you mean 'maria.regions'"),
         ("select nme from pg.people p, maria.regions", 8, "Did you mean 'name', of .*(pg.people|maria.regions) or"),
@@ -330,6 +332,29 @@ def test_only_one_query_may_stand_here(small: Catalog, sql: str) -> None:
     with pytest.raises(NotAQueryError):
         small.describe(sql)
     assert small.describe("from pg.orders") == before
+
+
+@pytest.mark.parametrize(
+    "sql", ["from information_schema.tables", "from pg_catalog.pg_tables", "from duckdb_tables()", "from sqlite_master"]
+)
+def test_tables_are_listed_by_show_tables(small: Catalog, sql: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        bind(sql, small)
+    assert_says(caught.value, "SHOW TABLES lists the tables, and DESCRIBE source.table")
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("pragma table_info('orders')", "SHOW TABLES"),
+        ("pragma threads = 4", "no settings"),
+        ("pivot pg.orders on s using sum(amt)", "A PIVOT must name its values here.*ON a IN"),
+    ],
+)
+def test_what_to_send_in_place_of_no_query(small: Catalog, sql: str, says: str) -> None:
+    with pytest.raises(NotAQueryError) as caught:
+        small.describe(sql)
+    assert_says(caught.value, says)
 
 
 @pytest.mark.parametrize(
