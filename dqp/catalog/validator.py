@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 from duckdb import DuckDBPyConnection, StatementType
 
+from dai.drivers.duckdb.errors import advisable
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import kind_of
 from dai.drivers.sql.lexer import keyword, tokens
@@ -275,7 +276,7 @@ def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
         details = json.loads(match.group()) if match else {}
     except ValueError:
         details = {}
-    message = details.get("exception_message") or str(error).partition("\n")[0]
+    message = advisable(details.get("exception_message") or str(error).partition("\n")[0])
     position, length = None, 0
     if place := re.fullmatch(r"\[(\d+),(\d+)\]", details.get("location", "")):
         # DuckDB counts bytes.

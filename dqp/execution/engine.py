@@ -31,6 +31,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
 
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
+from dai.drivers.duckdb.errors import advisable
 from dai.drivers.duckdb.inputs import StreamInput, beyond_arrow, typed
 from dai.drivers.duckdb.names import BUILDING, check_names
 from dai.drivers.duckdb.types import arrow_type, kind_of, projected
@@ -389,7 +390,7 @@ def _metadata(column: pa.Field, type: str, form: str | None) -> dict[bytes, byte
 
 def _raise(error: Exception) -> NoReturn:
     text = str(error)
-    message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+    message = advisable(text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0])
     if isinstance(error, duckdb.InterruptException) or "interrupted" in text[:40]:
         raise ClosedError("The evaluator was closed.") from error
     # DuckDB takes what was free on the disk for its limit, and being over it for a lack of memory.

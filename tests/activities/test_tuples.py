@@ -408,3 +408,14 @@ def test_queries_over_streams_have_no_threads_of_their_own() -> None:
             held.enter_context(over.over("SELECT * FROM t", {"t": Stream.of(BOOKS)}, cancellation=Cancellation()))
             threads.append(psutil.Process().num_threads())
     assert threads[1] <= threads[0]
+
+
+def test_an_error_advises_no_change_of_a_setting() -> None:
+    column = BOOKS.schema.names[0]
+    query = f'SELECT length("{column}"::VARCHAR) // 0 FROM t'
+    with (
+        pytest.raises(DataError, match="Division by zero") as caught,
+        over.over(query, {"t": Stream.of(BOOKS)}, cancellation=Cancellation()) as stream,
+    ):
+        list(stream)
+    assert "SET " not in caught.value.detail

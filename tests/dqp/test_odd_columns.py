@@ -11,7 +11,7 @@ import pytest
 
 import dqp
 from dai.drivers import driver_for
-from dai.errors import DataError, StatementError
+from dai.errors import DaiError, DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from dqp.interfaces.lab import Lab
 
@@ -275,6 +275,14 @@ def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path
             table = lab.sql("SELECT day FROM lite.d WHERE id = 1 AND day > DATE '2020-01-01'").arrow()
             assert table.column(0).to_pylist() == [date(2024, 1, 1)]
             assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
+
+
+def test_an_error_advises_no_change_of_a_setting(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("n\n0\n1\n")
+    with dqp.connect({"sources": {"f": str(path)}}) as lab, pytest.raises(DaiError, match="Division by zero") as caught:
+        lab.sql("SELECT list_sum([n]) // n FROM f.n").arrow()
+    assert "SET " not in str(caught.value)
 
 
 def test_a_column_of_dates_stays_one_whatever_was_asked_before(tmp_path: Path) -> None:

@@ -409,3 +409,11 @@ def test_a_database_that_answers_with_another_error_stays_open() -> None:
     for each, closed in ((Full(), False), (GivenUp(), True)):
         connection: Any = each
         assert (answering(connection) is None, each.closed) == (closed, closed)
+
+
+@pytest.mark.parametrize("sql", ["SELECT i // 0 FROM range(3) r(i)", f"SELECT {'-(1 + ' * 1200}1{')' * 1200}"])
+def test_an_error_advises_no_change_of_a_setting(driver: Driver, sql: str) -> None:
+    with pytest.raises((StatementError, DataError)) as caught:
+        table(driver, sql)
+    assert "SET " not in caught.value.detail
+    assert caught.value.detail.endswith(("to return NULL for this expression.", "limit of 1000 exceeded."))

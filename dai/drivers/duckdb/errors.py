@@ -34,12 +34,19 @@ _TABLES = """
 SELECT table_name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database()
 UNION SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
 """
+_SETTING = re.compile(r""", or SET \w+ ?=[^.]*|\s+Use "?(?:SET|PRAGMA) \w+[^.]*\.?""")
+"""What DuckDB advises and nobody who reads it here can do: to change a setting."""
 _fatal_errors = 0
 
 
 def fatal_errors() -> int:
     """How many errors this process has seen after which some database of DuckDB answers nothing any more."""
     return _fatal_errors
+
+
+def advisable(message: str) -> str:
+    """DuckDB's message without its advice to change a setting."""
+    return _SETTING.sub("", message)
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def translated(
 
 def _raise(error: Exception, sql: str | None, bound: Bound | None, connection: DuckDBPyConnection | None) -> NoReturn:
     global _fatal_errors
-    text = str(error)
+    text = advisable(str(error))
     if _fatal(error):
         _fatal_errors += 1
     damaged = "does not match stored checksum" in text

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
+from dai.drivers.duckdb.errors import advisable
 from dai.drivers.duckdb.inputs import StreamInput, typed
 from dai.drivers.duckdb.types import projected, target
 from dai.errors import DataError, InternalError, LimitError, ParameterError
@@ -157,7 +158,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _raise(error: Exception) -> NoReturn:
     text = str(error)
-    message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+    message = advisable(text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0])
     if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) or "Out of Memory Error" in text:
         raise LimitError(
             "These rows need more memory and temporary disk space than there is.",
