@@ -44,7 +44,19 @@ from dqp.catalog.sources.source import Source
 from dqp.catalog.statistics.learned import Learned
 from dqp.catalog.statistics.sampling import Sampled
 from dqp.catalog.uploads import Uploads
-from dqp.catalog.validator import SHOWN, Fault, Refused, Shape, Signature, Validator, describes, dollars, path_of, words
+from dqp.catalog.validator import (
+    SHOWN,
+    Fault,
+    Refused,
+    Shape,
+    Signature,
+    Validator,
+    describes,
+    dollars,
+    names_in,
+    path_of,
+    words,
+)
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
 
@@ -401,7 +413,7 @@ class Catalog:
                     yield name, best, info
 
     def _error(self, sql: str, fault: Fault, validator: Validator) -> DaiError:
-        names, own = words(sql), self._copies.alias if self._copies is not None else None
+        names, own = names_in(sql), self._copies.alias if self._copies is not None else None
 
         def columns() -> dict[str, dict[str, str]]:
             infos = {

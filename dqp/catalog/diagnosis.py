@@ -15,7 +15,7 @@ from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
 from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
 from dai.plugins import close_to, nearest
-from dqp.catalog.validator import Fault
+from dqp.catalog.validator import Fault, keywords
 
 Columns = Mapping[str, Mapping[str, str]]
 """By table: the names of its columns in the federation, and in the source."""
@@ -39,6 +39,7 @@ _UNFIT = re.compile(
 )
 """DuckDB's messages about a value that a type cannot hold."""
 _BEFORE = re.compile(r"\b(?:cast\s*\(|date|time|timestamp|timestamptz|interval)\s*\Z", re.I)
+_BEFORE_NAMES = frozenset({"FROM", "JOIN", ",", "SELECT", "WHERE", "ON", "AND", "OR", "BY", "HAVING", "(", "="})
 _BEHIND = re.compile(r"\s*::")
 
 
@@ -83,7 +84,8 @@ def explained(
             return wrong(*found)
         return wrong(f"There is no table {match[1]!r} in this FROM clause.", _nearest_quoted(match[1], rest))
     if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
-        hint = nearest(match[2], [*OF_THE_GRAMMAR, *fault.candidates.split(",")]) if fault.candidates else None
+        near = close_to(match[2], [*OF_THE_GRAMMAR, *(fault.candidates or "").split(",")])
+        hint = f"Did you mean {near!r}?" if near else None
         if (function := _INSTEAD.get(match[2].casefold())) is not None:
             hint = f"Write {function}."
         return wrong(f"There is no {match[1].lower()} function {match[2]!r}.", hint)
@@ -99,7 +101,21 @@ def explained(
         hint = f"A map or a struct of a source is text here (JSON): …->>'{match[1]}'."
     if hint is None and fault.position is not None and message.startswith("syntax error"):
         hint = other_parameter(sql, SYNTAX) or at_syntax_error(sql, fault.position, SYNTAX) or unfit_quotes(sql, SYNTAX)
+        hint = hint or _keyword_as_name(sql, fault.position)
     return wrong(message[:_ELLIPSIS], hint)
+
+
+def _keyword_as_name(sql: str, position: int) -> str | None:
+    """A hint where a keyword stands for a table, or a ) too many. ``position``: of the keyword or what follows it."""
+    code = [(sql[start:end], start) for kind, start, end in tokens(sql, SYNTAX) if kind != "comment"]
+    at = next((place for place, (_, start) in enumerate(code) if start == position - 1), 0)
+    written = [text for text, _ in code]
+    if written[at : at + 1] == [")"] and written[: at + 1].count(")") > written[: at + 1].count("("):
+        return "A ) has no (."
+    at -= written[at : at + 1] == ["."]
+    if at > 0 and written[at].lower() in keywords() and written[at - 1].upper() in _BEFORE_NAMES:
+        return f'{written[at]} is a keyword; write a table of that name "{written[at]}".'
+    return None
 
 
 def _missing_column(sql: str, fault: Fault, name: str, tables: Columns) -> tuple[str, str | None]:

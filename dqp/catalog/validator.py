@@ -311,6 +311,24 @@ def functions() -> tuple[str, ...]:
     return tuple(name for (name,) in rows if name.isidentifier())
 
 
+@lru_cache(maxsize=1)
+def keywords() -> frozenset[str]:
+    """The lower-case keywords of DuckDB that need quotes where they are names of tables."""
+    with duckdb.connect() as connection:
+        sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
+        return frozenset(name for (name,) in connection.execute(sql).fetchall())
+
+
+def names_in(sql: str) -> frozenset[str]:
+    """``words`` without the keywords: the names of tables that an error may mean."""
+    names, before = set(), ""
+    for kind, text in texts(sql):
+        if kind == "name" or (kind == "word" and (before == "." or text.lower() not in keywords())):
+            names.add(text.casefold())
+        before = text
+    return frozenset(names)
+
+
 def describes(name: str) -> bool:
     """Whether DuckDB or another product describes its tables under this name: a schema, table, function or pragma."""
     return _OF_DUCKDB.fullmatch(name) is not None

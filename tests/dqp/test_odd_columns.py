@@ -277,6 +277,25 @@ def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path
             assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT n FROM f.nulls", "Known: a, b."),
+        ("SELECT n FROM semi", 'semi is a keyword; write a table of that name "semi".'),
+        ("SELECT semi.n FROM f.semi", 'semi is a keyword; write a table of that name "semi".'),
+        ("SELECT 1)", "A ) has no (."),
+        ("SELECT a FROM f.nulls LIMIT LIMIT", None),
+        ("SELECT load_extension('x')", None),
+    ],
+)
+def test_hints_where_tables_are_called_as_keywords(tmp_path: Path, sql: str, hint: str | None) -> None:
+    for name, text in {"nulls": "a,b\n1,2\n", "SELECT": "n\n1\n", "semi": "n\n1\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    with dqp.connect({"sources": {"f": str(tmp_path)}}) as lab, pytest.raises(StatementError) as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.hint == hint
+
+
 def test_an_error_advises_no_change_of_a_setting(tmp_path: Path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("n\n0\n1\n")
