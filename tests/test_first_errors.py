@@ -99,9 +99,7 @@ def test_a_database_by_its_path() -> None:
         assert lab.sql("select a from field.samples where a = 1").rows() == [(1,)]
     with dqp.connect(f"duckdb:///{Path('lake.duckdb').resolve()}") as lab:
         assert lab.sql("select count(*) from lake.samples").rows() == [(0,)]
-    with pytest.raises(
-        ConfigurationError, match=r"(?s)not a database URL.*postgresql://user@host/database"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match=r"(?s)not a database URL.*postgresql://user@host/database") as caught:
         dqp.connect("://me:secret@localhost/lab")
     assert "secret" not in str(caught.value)
 
