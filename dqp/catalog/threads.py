@@ -30,11 +30,12 @@ def _leave() -> None:
         thread.join(max(0.0, until - time.monotonic()))
 
 
-def begin(call: Callable[[], object], name: str) -> None:
+def begin(call: Callable[[], object], name: str) -> threading.Thread:
     """A thread that the interpreter waits for at its end, but not for long."""
     thread = threading.Thread(target=call, name=name, daemon=True)
     thread.start()
     _begun.add(thread)
+    return thread
 
 
 class Threads:

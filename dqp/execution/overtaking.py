@@ -25,6 +25,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.operators import Remote
+from dqp.catalog.threads import begin
 from dqp.execution.execution import Execution
 from dqp.planning.alternatives import Alternative, Chance, Columns, Overtaking, has_alternative
 
@@ -251,8 +252,7 @@ class _Alarms:
                 self._thread = None
             self._due[key] = time, call
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="dqp-alarms", daemon=True)
-                self._thread.start()
+                self._thread = begin(self._watch, "dqp-alarms")
             else:
                 self._changed.notify_all()
 

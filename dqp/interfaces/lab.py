@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import atexit
 import html
 import os
 import re
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Self
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -89,6 +91,9 @@ def settings_of(federation: Any, token: str | None) -> FederationSettings:
     )
 
 
+_open: WeakSet[Lab] = WeakSet()
+
+
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
     of a federation that a data service offers, which may ask for a ``token`` or a ``profile``; or one database, by its
@@ -97,7 +102,8 @@ class Lab:
     ``progress`` as in ``dai.connect``: a line where somebody watches. ``numeric``: what decimal numbers are in
     results, ``double``, ``decimal`` or ``text``; None: as docs/types.md says.
 
-    ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
+    ConfigurationError for what cannot be a federation. Close it, or use it as a context manager; what is open when the
+    program ends is closed then.
     """
 
     def __init__(
@@ -128,6 +134,8 @@ class Lab:
         else:
             settings = settings_of(federation, token)
             self._coordinator = Coordinator(settings, person=Personal(profile))
+        self._process = os.getpid()
+        _open.add(self)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -205,6 +213,7 @@ class Lab:
         """Stops the running queries, and their statements in the databases. Their readers get a ClosedError, and so
         does every later call."""
         self._closed = True
+        _open.discard(self)
         for each in list(self._running):
             each.cancel(ClosedError("The lab was closed while the query ran."))
         if self._coordinator is not None:
@@ -480,6 +489,16 @@ class Query(Tabular):
             return _drawn(self._kept.schema, self._kept.to_batches(), count_of(self._kept.num_rows))
         assert self._first is not None
         return _drawn(*self._first, "the first rows; .arrow() reads all")
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes what is open, but nothing of a process that this one was forked from. DuckDB would complain of connections
+    that other threads hold."""
+    for each in list(_open):
+        if each._process == os.getpid():
+            with suppress(Exception):
+                each.close()
 
 
 def _drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
