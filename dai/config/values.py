@@ -172,7 +172,7 @@ def is_web(url: object) -> bool:
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in parts.netloc
 
 
 def _known_as(level: str, place: Mapping[str, Any]) -> str:

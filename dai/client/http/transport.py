@@ -434,8 +434,8 @@ def parts_of(url: str) -> SplitResult:
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError as error:
         raise RequestError(f"{url!r} is not an address: {error}.", hint=_EXAMPLE) from error
-    if not url.isprintable() or " " in url:
-        raise RequestError(f"{url!r} is not an address: it has a blank or a control character.", hint=_EXAMPLE)
+    if not parts.netloc.isprintable() or " " in parts.netloc:
+        raise RequestError(f"{url!r} is not an address: its host has a blank or a control character.", hint=_EXAMPLE)
     return parts
 
 
