@@ -27,13 +27,13 @@ from dai.drivers import Driver
 from dai.drivers.tables import Column as ColumnInfo
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
-from dai.plugins import MOST, nearest
+from dai.plugins import nearest
 from dai.streams.meaning import Meaning
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.operators import quoted
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
-from dqp.catalog.diagnosis import explained
+from dqp.catalog.diagnosis import ambiguous, either, explained, nearest_table
 from dqp.catalog.discovery.sources import DiscoveredSources
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas.copies import Copies, Copy, CopySources, client_of, shape_of
@@ -256,7 +256,7 @@ class Catalog:
                     return self._table(reflected.alias, info)
             for each in aliases:
                 if similar := self._reflection.reflected(each).similar(name, classic=True):
-                    raise _ambiguous(name, similar)
+                    raise ambiguous(name, similar)
             hint = SHOWN if describes(name) else self._nearest(name)
             raise NotFoundError(f"There is no table {name!r}.", hint=hint)
         source = self._reflection.alias(alias)
@@ -268,10 +268,12 @@ class Catalog:
         if info is None:
             what = ".".join(part for part in (source, schema, name) if part)
             if similar := reflected.similar(name, schema):
-                raise _ambiguous(what, similar)
+                raise ambiguous(what, similar)
             if (why := reflected.why_hidden(name, schema)) is not None:
                 raise NotFoundError(f"The table {what} cannot be read. {why}")
-            raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
+            raise NotFoundError(
+                f"There is no table {what}.", hint=nearest_table(name, reflected, self._reflection.loaded())
+            )
         return self._table(source, info)
 
     def _table(self, alias: str, info: TableInfo, *, wait: bool = True) -> Table:
@@ -467,18 +469,8 @@ class Catalog:
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
         called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
         if called:
-            return _either(called)
+            return either(called)
         return nearest(name, known) if known else "The federation has no tables."
-
-    def _nearest_table(self, reflected: Reflected, name: str) -> str:
-        known = list(dict.fromkeys(each.name for each in reflected.tables))
-        if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
-            return nearest(name, [".".join(filter(None, (each.schema, each.name))) for each in reflected.tables])
-        loaded = [(each.alias, info.name) for each in self._reflection.loaded() for info in each.tables]
-        called = [f"{alias}.{each}" for alias, each in loaded if each.casefold() == name.casefold()]
-        if called:
-            return _either(called)
-        return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
 
     def close(self) -> None:
         if self._found is not None:
@@ -502,14 +494,3 @@ def _info(table: Table) -> TableInfo:
         columns=tuple(ColumnInfo(each.name, each.source_type, "", each.nullable) for each in table.columns),
         rows=int(table.rows),
     )
-
-
-def _ambiguous(name: str, similar: Sequence[str]) -> NotFoundError:
-    return NotFoundError(
-        f"{name} may be {' or '.join(similar)}: these names differ only in the case of letters.",
-        hint="Write the name with exactly its upper and lower case letters.",
-    )
-
-
-def _either(names: Sequence[str]) -> str:
-    return f"Did you mean {' or '.join(map(repr, names[:MOST]))}?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import sqlglot
@@ -13,8 +13,9 @@ from sqlglot.errors import SqlglotError
 from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
-from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
-from dai.plugins import close_to, nearest
+from dai.errors import DaiError, DataError, LimitError, NotFoundError, ParameterError, StatementError, caret
+from dai.plugins import MOST, close_to, nearest
+from dqp.catalog.reflection import Reflected
 from dqp.catalog.validator import Fault, keywords
 
 Columns = Mapping[str, Mapping[str, str]]
@@ -290,3 +291,30 @@ def _faulty_text(sql: str, fault: Fault) -> str | None:
 
 def _last(message: str) -> str:
     return message.rpartition(": ")[2].strip()
+
+
+def ambiguous(name: str, similar: Sequence[str]) -> NotFoundError:
+    return NotFoundError(
+        f"{name} may be {' or '.join(similar)}: these names differ only in the case of letters.",
+        hint="Write the name with exactly its upper and lower case letters.",
+    )
+
+
+def nearest_table(name: str, reflected: Reflected, loaded: Iterable[Reflected]) -> str:
+    """A hint for a table that a source does not have. ``loaded``: all sources that have told their tables."""
+    known = list(dict.fromkeys(each.name for each in reflected.tables))
+    if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
+        return nearest(name, [".".join(filter(None, (each.schema, each.name))) for each in reflected.tables])
+    called = [
+        f"{each.alias}.{info.name}"
+        for each in loaded
+        for info in each.tables
+        if info.name.casefold() == name.casefold()
+    ]
+    if called:
+        return either(called)
+    return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
+
+
+def either(names: Sequence[str]) -> str:
+    return f"Did you mean {' or '.join(map(repr, names[:MOST]))}?"

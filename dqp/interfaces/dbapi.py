@@ -21,7 +21,7 @@ from dai.client.statements import Parameters
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.driver import Federation
-from dqp.interfaces.lab import settings_of
+from dqp.settings.loading import settings_of
 
 
 def connect(

@@ -59,7 +59,7 @@ from dqp.interfaces.frames import NOTHING, other_variables, table_of, tables_nam
 from dqp.interfaces.listing import Listing, Names, Place
 from dqp.interfaces.uploads import RemoteUploads
 from dqp.interfaces.waiting import interruptible, stopped_when_lost
-from dqp.settings import FederationSettings, load
+from dqp.settings.loading import settings_of
 
 NAMES_SECONDS = 5.0
 _NO_TABLE = re.compile(r"no such table|no table|(?:table|relation|schema) .*does(?: not|n't) exist", re.I)
@@ -71,24 +71,6 @@ ELSEWHERE = {
     **dict.fromkeys(("register", "from_df", "create_table"), "upload(name, table)"),
 }
 """Methods of other libraries, and what to call here instead."""
-
-
-def settings_of(federation: Any, token: str | None) -> FederationSettings:
-    """Of a federation that runs in this process. ConfigurationError for what cannot be one."""
-    if token is not None:
-        raise ParameterError(
-            "token= is for a federation that a service offers; this one runs in your process.",
-            hint='Give the token to its source: {"sources": {"a": {"url": "http://…", "token": "env:NAME"}}}; '
-            "DAI_TOKEN and profiles apply to all sources.",
-        )
-    if isinstance(federation, FederationSettings):
-        return federation
-    if isinstance(federation, str | os.PathLike | Mapping):
-        return load(federation if isinstance(federation, Mapping) else os.fspath(federation))
-    raise ConfigurationError(
-        f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.",
-        hint='Several sources: dqp.connect({"sources": {"a": "field.db", "b": "http://127.0.0.1:8080/data"}}).',
-    )
 
 
 _open: WeakSet[Lab] = WeakSet()

@@ -14,7 +14,7 @@ from typing import Any
 from dai.config.data_files import is_files
 from dai.config.database_files import near, url_of
 from dai.config.values import parsed
-from dai.errors import ConfigurationError
+from dai.errors import ConfigurationError, ParameterError
 from dqp.settings.federation import FederationSettings, parse
 
 
@@ -53,6 +53,24 @@ def load(
             hint = "It is not a file of SQLite or DuckDB either; is it damaged, or only partly downloaded?"
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.", hint=hint) from error
     return _federation(document, path.parent, environment)
+
+
+def settings_of(federation: Any, token: str | None) -> FederationSettings:
+    """Of a federation that runs in this process. ConfigurationError for what cannot be one."""
+    if token is not None:
+        raise ParameterError(
+            "token= is for a federation that a service offers; this one runs in your process.",
+            hint='Give the token to its source: {"sources": {"a": {"url": "http://…", "token": "env:NAME"}}}; '
+            "DAI_TOKEN and profiles apply to all sources.",
+        )
+    if isinstance(federation, FederationSettings):
+        return federation
+    if isinstance(federation, str | os.PathLike | Mapping):
+        return load(federation if isinstance(federation, Mapping) else os.fspath(federation))
+    raise ConfigurationError(
+        f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.",
+        hint='Several sources: dqp.connect({"sources": {"a": "field.db", "b": "http://127.0.0.1:8080/data"}}).',
+    )
 
 
 def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> FederationSettings:

@@ -2,11 +2,13 @@
 
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from dai import dbapi
 from dai.api.server.serve import Background
-from tests.client.databases import served
+from tests.client.databases import Connect, served
 from tests.servers.mariadb import MySQLServer
 
 
@@ -26,3 +28,19 @@ def databases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
             urls[name] = request.getfixturevalue(fixture)
     with served(directory, urls) as running:
         yield running
+
+
+@pytest.fixture
+def connect(databases: Background) -> Iterator[Connect]:
+    """A connection to a resource of that name."""
+    made: list[dbapi.Connection] = []
+
+    def connected(name: str, **options: Any) -> dbapi.Connection:
+        if name == "mysql" and not MySQLServer.found():
+            pytest.skip("there is no MySQL here")
+        made.append(dbapi.connect(f"{databases.url}/{name}", **options))
+        return made[-1]
+
+    yield connected
+    for each in made:
+        each.close()

@@ -1,15 +1,18 @@
 """One service in front of every database, and a federation over two of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dai import dbapi
 from dai.api.server.serve import Background, background
 from dai.config import parse
 from tests.processes import WRITABLE
 
+Connect = Callable[..., dbapi.Connection]
 DATABASES = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")
+MOMENT = {"mariadb": "datetime(6)", "mysql": "datetime(6)"}
 
 
 @contextmanager
@@ -32,3 +35,10 @@ def served(directory: Path, urls: Mapping[str, str], **sections: Any) -> Iterato
     )
     with background(config) as running:
         yield running
+
+
+def table(connection: dbapi.Connection, name: str, columns: str) -> str:
+    """An empty table of that name."""
+    connection.execute(f"drop table if exists {name}")
+    connection.execute(f"create table {name} ({columns})")
+    return name

@@ -478,10 +478,7 @@ def test_a_limit(lab: Resource) -> None:
     assert not lab.query(SERIES, 2, limit=2, truncate=True).truncated
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["http://[x]/lab", "http://[::1/lab", "http://127.0.0.1:80x/lab", "http://x y/lab"],
-)
+@pytest.mark.parametrize("address", ["http://[x]/lab", "http://[::1/lab", "http://127.0.0.1:80x/lab", "http://x y/lab"])
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(RequestError, match=r"(?s)is not an address.*looks like"):
         dai.connect(address)

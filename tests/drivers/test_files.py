@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import http.server
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ import pytest
 
 import dai
 import dqp
-from dai.__main__ import main
-from dai.api.server.serve import _tell_if_away, background
-from dai.commands import FAILED, OK
+from dai.api.server.serve import background
 from dai.config import data_files, parse
 from dai.drivers import Driver, driver_for
 from dai.drivers.duckdb import files as module
@@ -203,39 +199,6 @@ def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path, name: str, co
     assert "a" in {each.name for each in driver.tables()}
     assert rows(driver, "select k from a") == [(1,)]
     driver.statistics("b")
-
-
-def test_tables_that_cannot_be_read_say_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """In the list of tables, to who checks the configuration, in the log at start, and in a federation."""
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "good.csv").write_text("k,n\n1,2\n")
-    (data / "latin.csv").write_bytes("k,n\n1,Z\xfcrich\n".encode("latin-1"))
-    (data / "ragged.csv").write_text("k,n\n1,2\n1,2,3,4\n")
-    (data / "broken.parquet").write_bytes(b"PAR1 no table")
-    why = {"broken": "'broken.parquet'", "latin": "it is not UTF-8", "ragged": "ragged.csv: line 3 has 4 cells"}
-    with closing(opened(str(data), tmp_path)) as driver:
-        described = {each.name: each for each in driver.tables()}
-        said = driver.unreadable()
-    assert said.keys() == why.keys()
-    for name, reason in why.items():
-        assert reason in said[name]
-        assert (described[name].columns, described[name].comment) == ((), said[name])
-    config = {"service": {"port": 0, "state": "sqlite://"}, "resources": {"data": {"files": "data"}}}
-    (tmp_path / "dai.toml").write_text('[resources.data]\nfiles = "data"\n')
-    assert main(["check-config", str(tmp_path / "dai.toml")]) == FAILED
-    out = capsys.readouterr().out
-    assert all(f"data: {name!r} cannot be read: {text}" in out for name, text in said.items())
-    with background(parse(config, tmp_path, {})) as service:
-        assert main(["resources", "data", "--server", service.url]) == OK
-        assert f"ragged (about 2 rows): {said['ragged']}" in capsys.readouterr().out
-        [resource] = service.service.resources.values()
-        asyncio.run(_tell_if_away(service.service, resource))
-    assert [each.table for each in caplog.records if each.message == "a table of files cannot be read"] == [*said]
-    with dqp.connect(str(data)) as lab, pytest.raises(StatementError, match="it is not UTF-8"):
-        lab.sql("select * from data.latin").arrow()
 
 
 @pytest.mark.parametrize("folder", ["data", "data [1]"])
