@@ -132,6 +132,7 @@ def test_a_failed_fetch_in_a_transaction_frees_its_connection_once(driver: Drive
         "ATTACH '{}' AS other",
         "VACUUM INTO '{}'",
         "PRAGMA foreign_keys = OFF",
+        "PRAGMA page_size = 512",
         "SELECT load_extension('{}')",
         "SAVEPOINT a",
     ],
@@ -194,6 +195,26 @@ def test_a_virtual_table_that_cannot_be_read_hides_no_table(sqlite_url: str, pat
     driver = driver_for(sqlite_url)
     assert [each.name for each in driver.tables()] == ["there"]
     driver.close()
+
+
+@pytest.mark.parametrize(
+    ("definition", "values", "condition"),
+    [
+        ("fts5(body)", "('a quick fox')", "t MATCH 'quick'"),
+        ("fts4(body)", "('a quick fox')", "t MATCH 'quick'"),
+        ("rtree(id, low, high)", "(1, 0.5, 2.5)", "low < 1"),
+    ],
+)
+def test_virtual_tables_are_made_changed_and_read(
+    sqlite_url: str, definition: str, values: str, condition: str
+) -> None:
+    """Their modules ask settings of the database, which the authorizer refused."""
+    with closing(driver_for(sqlite_url)) as driver:
+        update(driver, f"CREATE VIRTUAL TABLE t USING {definition}")
+        assert update(driver, f"INSERT INTO t VALUES {values}") == 1
+    with closing(driver_for(sqlite_url)) as driver:
+        assert table(driver, f"SELECT * FROM t WHERE {condition}").num_rows == 1
+        assert "t" in [each.name for each in driver.tables()]
 
 
 def test_what_is_damaged_is_unavailable(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _TEMPORARY = {
 """Statements whose effects stay on the connection alone."""
 _READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 """What table-valued functions like ``pragma_table_info('t')`` come down to."""
+_OF_MODULES = {"data_version", "page_size"}
+"""What virtual tables ask, FTS5 in a query and R*Tree when it is created; with a value it may be a setting."""
 _FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
 _TELLING = {"sqlite_stmt"}
 """Virtual tables that tell what others have asked."""
@@ -62,7 +64,7 @@ class Connection:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FILE_FUNCTIONS:
             return sqlite3.SQLITE_DENY
-        if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
+        if action == sqlite3.SQLITE_PRAGMA and (first in _READING_PRAGMAS or (first in _OF_MODULES and second is None)):
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_READ and str(first).lower() in _TELLING:
             return sqlite3.SQLITE_DENY
