@@ -1,5 +1,6 @@
 """What is SQLite's own: types by declaration and by value, and a file that statements cannot leave."""
 
+import datetime as dt
 import sqlite3
 import subprocess
 import sys
@@ -304,6 +305,36 @@ def test_nan_is_not_stored_as_null(driver: Driver) -> None:
     with pytest.raises(DataError, match="row 2"):
         driver.load("t", Stream.of(pa.table({"x": [1.0, float("nan")]})), cancellation=Cancellation())
     assert table(driver, "SELECT x FROM t").num_rows == 0
+
+
+MOMENT = dt.datetime(2024, 1, 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "text"),
+    [
+        (pa.timestamp("us"), MOMENT, "2024-01-01 10:00:00"),
+        (pa.timestamp("ms"), MOMENT.replace(microsecond=120_000), "2024-01-01 10:00:00.120000"),
+        (pa.timestamp("ns"), MOMENT.replace(microsecond=1), "2024-01-01 10:00:00.000001"),
+        (pa.timestamp("us", "America/New_York"), MOMENT.replace(tzinfo=dt.UTC), "2024-01-01 10:00:00"),
+        (pa.time64("us"), MOMENT.time(), "10:00:00"),
+    ],
+)
+def test_a_moment_has_one_text_however_it_was_written(
+    driver: Driver, type: pa.DataType, value: object, text: str
+) -> None:
+    driver.load("l", Stream.of(pa.table({"m": pa.array([value], type)})), cancellation=Cancellation(), create=True)
+    update(driver, "INSERT INTO l VALUES (?)", (value,))
+    assert table(driver, "SELECT CAST(m AS TEXT) AS m FROM l")["m"].to_pylist() == [text, text]
+    for given in (value, text):
+        assert table(driver, "SELECT m FROM l WHERE m = ?", given)["m"].to_pylist() == [value, value]
+
+
+def test_nanoseconds_are_loaded_as_they_are(driver: Driver) -> None:
+    data = pa.table({"x": pa.array([1, 10**9], pa.timestamp("ns", "UTC"))})
+    driver.load("t", Stream.of(data), cancellation=Cancellation())
+    expected = ["1970-01-01 00:00:00.000000001", "1970-01-01 00:00:01.000000000"]
+    assert table(driver, "SELECT x FROM t ORDER BY x")["x"].to_pylist() == expected
 
 
 def test_long_numbers_are_not_rounded(driver: Driver) -> None:

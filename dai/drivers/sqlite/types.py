@@ -12,6 +12,7 @@ import math
 import re
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -327,8 +328,10 @@ def storable(column: pa.Array, name: str, declared: str, row: int) -> Sequence[A
             digits = pc.replace_substring_regex(column, r"^-?0*\.?0*|\.", "")
             long = pc.greater(pc.utf8_length(pc.utf8_rtrim(digits, "0")), _DIGITS)
             _refuse(long, column, name, row, f"SQLite rounds numbers of more than {_DIGITS} digits in this column")
-    elif pa.types.is_date(type) or pa.types.is_time(type) or pa.types.is_timestamp(type):
+    elif pa.types.is_date(type):
         column = column.cast(pa.string())
+    elif pa.types.is_time(type) or pa.types.is_timestamp(type):
+        column = _moments(column)
     elif not (_is_text(type) or _is_bytes(type) or pa.types.is_integer(type) or pa.types.is_null(type)):
         raise DataError(
             f"The column {name!r} is a {type}, for which SQLite has no type.",
@@ -340,6 +343,17 @@ def storable(column: pa.Array, name: str, declared: str, row: int) -> Sequence[A
         return numbers
     plain: list[Any] = column.to_pylist()
     return plain
+
+
+def _moments(column: pa.Array) -> pa.Array:
+    """The texts that ``bound_row`` gives moments and times, which SQLite compares as texts: without a zone, and without
+    a fraction of a second where that is zero. Those with nanoseconds, of which it has none, keep nine digits."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp(column.type.unit))  # in UTC
+    with suppress(pa.ArrowInvalid):
+        column = column.cast(pa.timestamp("us") if pa.types.is_timestamp(column.type) else pa.time64("us"))
+        return pc.replace_substring(column.cast(pa.string()), ".000000", "")
+    return column.cast(pa.string())
 
 
 def _is_text(type: pa.DataType) -> bool:
