@@ -490,3 +490,17 @@ def test_decimals_are_compared_as_numbers(driver: Driver) -> None:
     assert table(driver, "SELECT kept FROM sums")["kept"].to_pylist()[2] == "98765432109876543210.98"
     update(driver, "DELETE FROM sums WHERE amount * 2 <= ?", (Decimal("12.0"),))
     assert table(driver, "SELECT amount FROM sums")["amount"].to_pylist() == [Decimal("7.25")]
+
+
+def test_decimals_are_numbers_where_an_insert_compares_them(driver: Driver) -> None:
+    update(driver, "CREATE TABLE sums (id INTEGER PRIMARY KEY, amount DECIMAL(8,2), kept TEXT)")
+    one, two, limit, long = (Decimal(each) for each in ("1.50", "2.50", "10.0", "98765432109876543210.98"))
+    update(driver, "INSERT INTO sums VALUES (1, 4.5, ?), (2, 6, ?)", (one, long))
+    update(driver, "INSERT INTO sums SELECT id + 2, amount, ? FROM sums WHERE amount * 2 > ?", (long, limit))
+    update(
+        driver,
+        "INSERT INTO sums VALUES (1, ?, 'x'), (2, ?, ?) ON CONFLICT DO UPDATE SET kept = ? WHERE sums.amount * 2 > ?",
+        (one, one, one, two, limit),
+    )
+    rows = table(driver, "SELECT id, kept FROM sums ORDER BY id").to_pylist()
+    assert [tuple(each.values()) for each in rows] == [(1, "1.50"), (2, "2.50"), (4, str(long))]

@@ -35,7 +35,7 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import FIRST_ROWS, Portions
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, keyword, single_query
+from dai.drivers.sql.lexer import bind_markers, keyword, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
@@ -64,6 +64,18 @@ _INSERT_ROWS = 10_000
 
 def _reserved(name: str) -> bool:
     return name.lower().startswith("sqlite_")
+
+
+def _stored(sql: str) -> int:
+    """The markers of an INSERT before its first query or condition."""
+    if keyword(sql, SYNTAX) not in ("INSERT", "REPLACE"):
+        return 0
+    markers = 0
+    for kind, start, end in tokens(sql, SYNTAX, lists=True):
+        if kind == "word" and sql[start:end].upper() in ("SELECT", "WHERE"):
+            break
+        markers += kind == "marker"
+    return markers
 
 
 class SQLite(PooledDriver[Connection]):
@@ -356,8 +368,8 @@ class _Session(PooledSession[Connection]):
         if parameter_rows is None:
             return self._run(sql, lambda cursor: cursor.execute(sql))
         text = bind_markers(sql, "qmark", SYNTAX).sql
-        inserts = keyword(sql, SYNTAX) in ("INSERT", "REPLACE")
-        rows = (changed_row(row, inserts) for row in parameter_rows)
+        stored = _stored(sql)
+        rows = (changed_row(row, stored) for row in parameter_rows)
         return self._run(sql, lambda cursor: cursor.executemany(text, rows))
 
     def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:

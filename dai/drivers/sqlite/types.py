@@ -374,7 +374,7 @@ def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> N
 Decimals = Literal["numbers", "exact numbers", "texts"]
 
 
-def bound_row(values: Sequence[Any], decimals: Decimals = "numbers") -> tuple[Any, ...]:
+def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
     """Python values as SQLite takes them: moments in ISO 8601, those with a zone in UTC, as SQLite's own functions give
     them; UUIDs as text.
 
@@ -383,12 +383,13 @@ def bound_row(values: Sequence[Any], decimals: Decimals = "numbers") -> tuple[An
     those of more digits are texts. ``texts``: all are, of which a column of texts keeps every digit; a column of
     numbers makes numbers of them.
     """
-    return tuple(_bound(value, at, decimals) for at, value in enumerate(values, 1))
+    return tuple(_bound(value, at, "numbers") for at, value in enumerate(values, 1))
 
 
-def changed_row(values: Sequence[Any], inserts: bool) -> tuple[Any, ...]:
-    """The same for a statement that changes something: what it stores keeps its digits."""
-    return bound_row(values, "texts" if inserts else "exact numbers")
+def changed_row(values: Sequence[Any], stored: int) -> tuple[Any, ...]:
+    """The same for a statement that changes something: what it stores keeps its digits. The first ``stored`` values are
+    for columns, with nothing that is compared with them."""
+    return tuple(_bound(value, at, "texts" if at <= stored else "exact numbers") for at, value in enumerate(values, 1))
 
 
 def _decimal(value: Decimal, decimals: Decimals) -> int | float | str:
