@@ -381,6 +381,12 @@ def test_statistics_of_columns_with_an_index(driver: Driver) -> None:
     assert driver.statistics("s").columns["id"].low is None
 
 
+def test_statistics_of_a_column_with_braces(driver: Driver) -> None:
+    update(driver, 'CREATE TABLE "s {1}" ("k {0}" INTEGER PRIMARY KEY)')
+    update(driver, 'INSERT INTO "s {1}" VALUES (3), (5)')
+    assert driver.statistics("s {1}").columns == {"k {0}": ColumnStatistics(low="3", high="5")}
+
+
 @pytest.mark.parametrize(
     ("columns", "nullable", "ends"),
     [

@@ -83,9 +83,9 @@ def statistics(run: Run, table: str) -> Statistics:
     columns = {}
     for column, repeated in _indexed(run, name).items():
         distinct = rows / repeated if rows is not None and repeated else None
-        text = f"SELECT CAST({{}}({quoted(column, SYNTAX)}) AS TEXT) FROM {quoted(name, SYNTAX)}"
+        end_of = f"({quoted(column, SYNTAX)}) AS TEXT) FROM {quoted(name, SYNTAX)}"
         # Each of the two is one step in the index; both in one statement would read it all.
-        low, high = (run(text.format(end))[0][0] for end in ("min", "max"))
+        low, high = (run(f"SELECT CAST({end}{end_of}")[0][0] for end in ("min", "max"))
         columns[column] = ColumnStatistics(distinct=distinct, low=low, high=high)
     if _has_rowid(run, name):
         with suppress(sqlite3.OperationalError):  # WITHOUT ROWID
