@@ -291,22 +291,36 @@ def test_another_number_of_columns_is_an_error_that_names_the_source() -> None:
             fetch(remote(numbers("pg")), catalog_of(source), running)
 
 
+ODD = """
+CREATE TABLE "odd %s {}" (id integer PRIMARY KEY, day date, s text, "it's {0}" integer);
+INSERT INTO "odd %s {}" VALUES (1, '2024-01-01', 'a', 1), (2, '2024-01-02 10:00:00', 'b', 'it''s'),
+  (3, 2.5, 'é', x'ff'), (4, '2024-02-30', char(97, 0, 98), 1), (5, NULL, x'00', printf('%.*c', 200, 'é'));
+"""
+
+
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("id", "condition", "said"),
     [
-        ("SELECT count(*) AS n FROM lite.ints WHERE i > 1", "lite: The column i holds values that are not of"),
-        ("SELECT count(*) AS n FROM lite.ints WHERE i > 1 AND s < 'x'", "lite: The columns i, s: one holds values"),
+        (2, "day > DATE '2024-01-01'", "day date text '2024-01-02 10:00:00'"),
+        (3, "day > DATE '2024-01-01'", "day date real '2.5'"),
+        (4, "day > DATE '2024-01-01'", "day date text '2024-02-30'"),
+        (2, "i > 1 AND s < 'x'", "i integer text 'it's'"),
+        (3, "i > 1", "i integer blob '\N{REPLACEMENT CHARACTER}'"),
+        (5, "i > 1", f"i integer text '{60 * 'é'}'"),
+        (4, "s LIKE '%b'", "s text text 'a'"),
+        (5, "s > 'b'", "s text blob ''"),
     ],
 )
-def test_a_guard_of_sqlite_says_what_is_the_matter(tmp_path: Path, sql: str, said: str) -> None:
+def test_a_guard_of_sqlite_says_what_the_value_is(tmp_path: Path, id: int, condition: str, said: str) -> None:
     path = tmp_path / "x.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE ints (i integer, s text)")
-        connection.execute("INSERT INTO ints VALUES (5, 'a'), ('many', 'b')")
-        connection.commit()
+        connection.executescript(ODD)
+    rows = """SELECT *, "it's {0}" AS i FROM lite."odd %s {}" """
     with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab, pytest.raises(DataError) as raised:
-        lab.sql(sql).arrow()
-    assert said in str(raised.value)
+        lab.sql(f"SELECT count(*) AS n FROM ({rows}) WHERE id IN (1, {id}) AND {condition}").arrow()
+    column, declared, value = said.split(" ", 2)
+    column = {"i": "it's {0}"}.get(column, column)
+    assert raised.value.detail == f"lite: The column {column} of odd %s {{}}, declared {declared}, holds the {value}."
 
 
 def test_a_replica_answers_where_the_first_place_is_down() -> None:

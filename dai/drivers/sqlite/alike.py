@@ -21,6 +21,9 @@ stands first or behind an e."""
 _NO_DAYS = "+00 days"
 """A modifier that only dqp writes, to ask whether a text is a day: it compares what ``date`` gives with the text. So
 nothing depends on how a version reads floating numbers."""
+_REFUSING = ("{}", "The column ")
+"""What the first argument of ``json_extract`` and ``printf`` begins with where dqp makes an error of a value; ``hex``
+comes between them."""
 _WRITES_SECOND = frozenset("Blob Int64 Integer Null Real Rowid SCopy SoftNull String String8 Variable".split())
 """Operations whose second number is the register that they write. Of others it is taken to be the third."""
 _UNLIKE = frozenset({"Concat", "VOpen"})
@@ -42,12 +45,18 @@ def computes_alike(program: Sequence[Sequence[Any]], texts: Texts) -> bool:
     of_texts: list[range] = []
     patterns = _constants(program, lambda text: text.startswith(_OF_DAYS))
     no_days = _constants(program, _NO_DAYS.__eq__)
-    for _, operation, _, second, _, called, *_ in program:
+    refusing = _constants(program, lambda text: text.startswith(_REFUSING))
+    said = None
+    for _, operation, _, second, third, called, *_ in program:
+        before, said = said, None
         if operation in _UNLIKE or (operation == "Cast" and second != _WHOLE):
             return False
         if operation.startswith(_CALLS):
             name, arguments = _called(second, called)
             if (name == "glob" and arguments[0] in patterns) or (name == "date" and second + 1 in no_days):
+                continue
+            if (name in ("json_extract", "printf") and second in refusing) or (name == "hex" and second == before):
+                said = third
                 continue
             if name in _OF_TEXTS:
                 of_texts.append(arguments)

@@ -100,32 +100,37 @@ _RAW = {
 }
 """A column as text, whatever its values are: those of its type have DuckDB's text, others are as they stand there."""
 _NUMBER = "CASE WHEN typeof({0}) IN ('integer', 'real') THEN CAST({0} AS REAL) END"
-_REFUSED = "abs(-9223372036854775807 - ({0} IS {0}))"
-"""An integer overflow, which is an error."""
+_SAYING = "The column "
+"""How the message of a guard begins. The driver knows it (``alike``)."""
+_REFUSED = "json_extract('{{}}', hex(printf({1}, typeof({0}), {0})))"
+"""An error, because this is no path into JSON. SQLite has no other whose message says a value; the digits keep whatever
+bytes it has."""
+_SAID = re.compile(r"JSON path(?: error near|:) '((?:[0-9A-F]{2})+)'")
+"""What SQLite 3.9 and 3.45 make of it."""
 _COLUMN = re.compile(r'\w+\."')
 GUARD = "iif("
 """How a guard begins, and nothing else in a statement."""
-_GUARDED = re.compile(r'abs\(-9223372036854775807 - \(\w+\."((?:[^"]|"")*)" IS ')
 
 
 class _Guard(str):
     """Stands among the conditions of a WHERE: rows are refused that have something else in the column than it says.
-    ``column`` and ``good`` are SQL. What fails is behind a jump: for a good row it takes a fifth of the time that the
-    same takes as one number, computed from all of it."""
+    ``column``, ``good`` and ``refused`` are SQL. What fails is behind a jump: for a good row it takes a fifth of the
+    time that the same takes as one number, computed from all of it."""
 
     column: str
     good: str
+    refused: str
 
     @classmethod
-    def of(cls, column: str, good: str) -> _Guard:
-        guard = cls(f"{GUARD}{good}, 1, {_REFUSED.format(column)})")
-        guard.column, guard.good = column, good
+    def of(cls, column: str, good: str, refused: str) -> _Guard:
+        guard = cls(f"{GUARD}{good}, 1, {refused})")
+        guard.column, guard.good, guard.refused = column, good, refused
         return guard
 
     def after(self, conditions: Iterable[str]) -> str:
         """The guard, for only those rows for which these conditions are true."""
         before = " AND ".join(conditions)
-        return f"{GUARD}{self.good}, 1, iif({before}, {_REFUSED.format(self.column)}, 1))" if before else self
+        return f"{GUARD}{self.good}, 1, iif({before}, {self.refused}, 1))" if before else self
 
 
 def _repeated(condition: str, guard: _Guard) -> bool:
@@ -191,7 +196,7 @@ class SQLite(Dialect):
 
     @staticmethod
     def explained(error: DaiError, sql: str) -> DaiError | None:
-        """What a guard's error means, with the columns that it guards; None for any other error."""
+        """What a guard's error says; None for any other error."""
         if isinstance(error, DataError) and "column" in error.extra and " AS TEXT)" in (error.hint or ""):
             name = error.extra["column"].replace('"', '""')
             hint = (
@@ -199,16 +204,15 @@ class SQLite(Dialect):
                 f'TRY_CAST("{name}" AS DOUBLE) has its numbers, if it is declared as a number.'
             )
             return DataError(error.detail, hint=hint, **error.extra)
-        overflow = "integer overflow" in (error.detail or "").lower()
-        columns = [*dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql))] if overflow else []
-        if not columns:
+        said = _SAID.search(error.detail or "")
+        detail = bytes.fromhex(said[1]).decode("utf-8", "replace") if said else ""
+        if not detail.startswith(_SAYING):
             return None
-        each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
         return DataError(
-            f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
-            hint="SQLite takes any value in any column. TRY_CAST(… AS DOUBLE) has the numbers of a column, "
-            "CAST(… AS VARCHAR) the texts. In SQLite typeof(…) finds them, date(…, '+0 days') days that do not exist, "
-            "instr(…, char(0)) the character NUL.",
+            detail,
+            hint="SQLite takes any value in any column, but cannot look into texts with the character NUL. "
+            "TRY_CAST(… AS DOUBLE) has the numbers of a column, CAST(… AS VARCHAR) the texts. In SQLite typeof(…) "
+            "finds such values, date(…, '+0 days') days that do not exist, instr(…, char(0)) the character NUL.",
         )
 
     def __init__(self) -> None:
@@ -249,8 +253,10 @@ class SQLite(Dialect):
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
             exact = name == ROWID or (identifier in self.opaque and kind != "timestamp")
             if identifier in self._used and not exact and guard is not None:
-                column = query.columns[identifier]
-                query.where.append(_Guard.of(column, guard.format(column)))
+                column, own = query.columns[identifier], node.table.column(name)
+                said = f"{_SAYING}{name} of {node.table.name}, declared {own.source_type}, holds".replace("%", "%%")
+                refused = _REFUSED.format(column, self.string(f"{said} the %s '%!.60s'."))
+                query.where.append(_Guard.of(column, guard.format(column), refused))
         return query
 
     def _filter(self, node: Filter) -> Select:

@@ -85,7 +85,7 @@ def test_any_other_comparison_is_made_here(lab: Lab, moments: pa.Table, conditio
 
 
 def test_a_value_that_is_no_moment_is_an_error(lab: Lab) -> None:
-    with pytest.raises(DaiError, match=r"column bad holds values that are not of the column's type"):
+    with pytest.raises(DaiError, match=r"column bad of moments, declared datetime, holds the integer '1'"):
         lab.sql("SELECT id FROM seen.moments WHERE bad >= DATE '2020-02-29'").rows()
 
 
@@ -102,7 +102,7 @@ def test_a_text_with_a_zone_is_no_moment_without_one(tmp_path: Path, text: objec
         connection.executemany("INSERT INTO moments (m) VALUES (?)", [("2020-02-28 00:00:00",), (text,)])
         connection.commit()
     sources = {"seen": f"sqlite:///{tmp_path / 'odd.db'}"}
-    expected = pytest.raises(DaiError, match=r"column m(?: |,).*(?:holds values|not of this type)")
+    expected = pytest.raises(DaiError, match=r"column m of moments, declared timestamp, holds")
     with dqp.connect({"sources": sources}) as lab, expected:
         lab.sql("SELECT count(*) FROM seen.moments WHERE m >= DATE '2020-01-01'").rows()
 

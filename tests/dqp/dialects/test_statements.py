@@ -363,7 +363,7 @@ def test_a_value_that_is_not_of_its_columns_type_fails(sqlite_url: str) -> None:
             return rows
 
         assert count("d > date '2020-01-01'") == count("flag") == [{"rows": 1}]
-        with pytest.raises(DaiError, match="overflow"):
+        with pytest.raises(DaiError, match="JSON path"):
             count("n > 0")
 
 
@@ -381,5 +381,5 @@ def test_a_text_with_nul_that_is_looked_into_fails(sqlite_url: str) -> None:
 
         assert ids("s = 'a'") == ids("other like 'a'") == ids("s = 'a' and id = 1") == [1]
         for condition in ("s like 'a'", "s like '%b'", "substr(s, 3) = 'b'", "left(s, 2) = 'a'"):
-            with pytest.raises(DataError, match=r"columns? .*\bs\b.* cannot look into"):
+            with pytest.raises(DataError, match=r"column s of texts, declared text, holds the text 'a'.\n.* NUL"):
                 ids(condition)

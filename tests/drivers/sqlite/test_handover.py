@@ -225,6 +225,7 @@ def test_texts_of_columns_that_may_hold_floating_numbers(
 
 
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+_REFUSED = "json_extract('{}', hex(printf('The column d holds the %s %s', typeof(d), d)))"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,10 @@ _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
     [
         (f"NOT x GLOB '{_DAY}*'", True),
         (f"iif(d GLOB '{_DAY}' OR d IS NULL, 1, abs(id)) AND d >= '2020-01-01' AND d IS NOT x", True),
-        ("iif(date(d, '+00 days') = d OR d IS NULL, 1, abs(id)) AND d >= '2020-01-01' AND d IS NOT x", True),
+        (f"iif(date(d, '+00 days') = d OR d IS NULL, 1, {_REFUSED}) AND d >= '2020-01-01' AND d IS NOT x", True),
+        ("hex(x) IS NOT s", False),
+        ("printf('The columns hold %s', x) IS NOT s", False),
+        ("json_extract('{\"a\": 1.5}', '$.a') IS NOT x", False),
         ("date(x, '+0 days') IS NOT d", False),
         ("date(x) IS NOT d", False),
         (f"NOT x GLOB CASE WHEN id > 5 THEN '{_DAY}' ELSE '1*' END", False),
