@@ -78,7 +78,8 @@ _GUARDS = {
 }
 """What is true of the values that a column may hold, by its type. Of '2020-02-30' the modifier makes a later day;
 without it, some versions of SQLite give it back. The driver knows the modifier (``alike``). No day is negative. Whether
-the day of a moment exists is not asked: that would take two thirds more of the time of a filter."""
+the day of a moment exists is not asked, and with = and a constant SQLite asks none of them but that of texts: see
+docs/decisions/0009."""
 _FRACTION = "{0} GLOB '{1}:[0-9][0-9].[0-9]*' AND LENGTH({0}) <= {2} AND SUBSTR({0}, {3}) NOT GLOB '*[^0-9]*'"
 _RAW = {
     "bigint": "CAST({0} AS TEXT)",
