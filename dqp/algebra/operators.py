@@ -104,8 +104,12 @@ class Operator:
         return self
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        """The same node with each of its own expressions replaced."""
+        """The same node with each of its own expressions replaced; the same object where nothing changes."""
         return self
+
+
+def _same(changed: Iterable[exp.Expression], expressions: Iterable[exp.Expression]) -> bool:
+    return all(one is other for one, other in zip(changed, expressions, strict=True))
 
 
 class _OfItems:
@@ -177,7 +181,8 @@ class _WithKeys(_Unary):
         return self.keys
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, keys=tuple(map(change, self.keys)))  # type: ignore[call-arg]
+        keys = tuple(map(change, self.keys))
+        return self if _same(keys, self.keys) else replace(self, keys=keys)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,8 @@ class Filter(_Unary):
         return (self.condition,)
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, condition=change(self.condition))
+        condition = change(self.condition)
+        return self if condition is self.condition else replace(self, condition=condition)
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,8 @@ class Project(_OfItems, _Unary):
         return tuple(each for _, each in self.items)
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, items=tuple((name, change(each)) for name, each in self.items))
+        items = tuple((name, change(each)) for name, each in self.items)
+        return self if _same((each for _, each in items), self.expressions) else replace(self, items=items)
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,8 @@ class Join(_Binary):
         return () if self.condition is None else (self.condition,)
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return self if self.condition is None else replace(self, condition=change(self.condition))
+        condition = None if self.condition is None else change(self.condition)
+        return self if condition is self.condition else replace(self, condition=condition)
 
 
 @dataclass(frozen=True)
@@ -263,7 +271,10 @@ class Aggregate(_Unary):
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
         keys = tuple((name, change(each)) for name, each in self.keys)
-        return replace(self, keys=keys, aggregates=tuple((name, change(each)) for name, each in self.aggregates))
+        aggregates = tuple((name, change(each)) for name, each in self.aggregates)
+        if _same((each for _, each in (*keys, *aggregates)), self.expressions):
+            return self
+        return replace(self, keys=keys, aggregates=aggregates)
 
 
 @dataclass(frozen=True)
@@ -382,7 +393,8 @@ class Call(_Unary):
         return self.arguments
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, arguments=tuple(map(change, self.arguments)))
+        arguments = tuple(map(change, self.arguments))
+        return self if _same(arguments, self.arguments) else replace(self, arguments=arguments)
 
 
 class Names:

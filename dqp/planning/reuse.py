@@ -72,7 +72,10 @@ def with_values(tree: Operator, values: Mapping[str, str]) -> Operator:
         return None
 
     def statement(node: Operator) -> Operator:
-        return Remote(node.source, with_values(node.tree, values)) if isinstance(node, Remote) else node
+        if not isinstance(node, Remote):
+            return node
+        tree = with_values(node.tree, values)
+        return node if tree is node.tree else Remote(node.source, tree)
 
     return rewritten(everywhere(tree, lambda each: rebuilt(each, change)), statement)
 
