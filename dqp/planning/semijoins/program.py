@@ -119,13 +119,15 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A step of the program. ``build`` and ``probe`` are numbers of leaves."""
+    """A step of the program. ``build`` and ``probe`` are numbers of leaves; ``looked_up``: whether an index finds the
+    probe's rows by the keys."""
 
     build: int
     probe: int
     reduction: Reduction
+    looked_up: bool
 
 
 class _Program:
@@ -135,7 +137,12 @@ class _Program:
         self._context, self._limit = context, limit
         numbers: dict[Leaf, int] = {}
         self._possible = [
-            _Step(numbers.setdefault(each.build, len(numbers)), numbers.setdefault(each.probe, len(numbers)), each)
+            _Step(
+                numbers.setdefault(each.build, len(numbers)),
+                numbers.setdefault(each.probe, len(numbers)),
+                each,
+                any(is_looked_up(each.probe.tree, other) for _, other in each.pairs),
+            )
             for each in possible
         ]
         self._estimates = [context.estimator.of(each) for each in numbers]
@@ -146,6 +153,7 @@ class _Program:
         self._copies = [copies.get(leaf) if isinstance(leaf, Remote) else None for leaf in numbers]
         self._elsewhere = {key for leaf, key in copies.items() if leaf not in numbers}
         slowest = max(map(self._seconds, remotes(tree)))
+        self._parts: dict[tuple[_Step, float], tuple[float, float]] = {}
         self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
     def _seconds_a_row(self, leaf: Leaf, number: int) -> float:
@@ -212,7 +220,7 @@ class _Program:
             part, listing = self._kept(each, left)
             seconds += listing
             left[each.probe] *= part
-            if any(is_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
+            if each.looked_up:
                 read[each.probe] *= part
         whole = set(self._elsewhere)  # a statement that stands in the tree twice runs once, unless keys reduce one
         for kept, scanned, estimate, row, (reading, rest), copy in zip(
@@ -225,19 +233,23 @@ class _Program:
             seconds += kept * (estimate.rows * row + rest) + scanned * reading
         return seconds + self._wait * len({each.build for each in steps} - self._free)
 
-    def _keys(self, step: _Step, name: str, left: Sequence[float]) -> float:
-        return self._estimates[step.build].values(name, left[step.build])
-
     def _kept(self, step: _Step, left: Sequence[float]) -> tuple[float, float]:
         """The part of the probe's rows that the step keeps, and the seconds that its list of keys takes: a range that
         keeps as few takes none."""
+        key = step, left[step.build]
+        if key not in self._parts:
+            self._parts[key] = self._part(*key)
+        return self._parts[key]
+
+    def _part(self, step: _Step, left: float) -> tuple[float, float]:
+        """As ``_kept``, where this part of the build's rows is left."""
         build, probe = self._estimates[step.build], self._estimates[step.probe]
         types = self._context.types
         part = 1.0
         seconds = 0.0
         for one, other in step.reduction.pairs:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
-            count = self._keys(step, one, left)
+            count = build.values(one, left)
             if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
                 # A column that nobody knows has the values of the other.
                 every = keys_of(build, one, values.distinct or 0.0)
