@@ -77,7 +77,8 @@ class Operator:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What ``dqp.runtimes.local`` keeps of a plan's tree for the next time that it runs."""
+        """What is kept of a tree for the next time that somebody asks: its shape, and what ``dqp.runtimes.local`` made
+        of a plan's tree."""
         return {}
 
     @property

@@ -39,9 +39,12 @@ def shape_of_work(tree: Operator) -> str:
 def shape_of_columns(tree: Operator) -> tuple[str, frozenset[str]]:
     """``shape_of_rows``, and the shapes of the columns: of trees with the same rows, one that has the shapes of another
     one's columns has these columns."""
-    shape = _Shape(of_rows=True, keys=True)
-    rows = shape.text(tree)
-    return rows, frozenset(map(shape.name, tree.columns))
+    if "shape" not in tree.kept:
+        shape = _Shape(of_rows=True, keys=True)
+        rows = shape.text(tree)
+        tree.kept["shape"] = rows, frozenset(map(shape.name, tree.columns))
+    known: tuple[str, frozenset[str]] = tree.kept["shape"]
+    return known
 
 
 class _Shape:

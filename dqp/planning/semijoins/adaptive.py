@@ -45,7 +45,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     begun: set[Remote] = set()
     known: dict[Leaf, pa.Table] = {}
     forms = Forms()
-    while steps := program(tree, context, limit, begun, tried):
+    while steps := program(tree, context, limit, begun, tried, possible := candidates(tree, context)):
         sharing = Sharing(tree, forms)
         groups = [_together(each, steps, sharing) for each in steps]
         if alone := [each for each, group in zip(steps, groups, strict=True) if not group]:
@@ -75,14 +75,13 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                     own.append((each, keys))
                     continue
                 context.estimator.larger(each.build, limit)
-                tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
+                tried.update((one.build, one.pairs) for one in possible if one.build == each.build)
                 if not copied:
                     break
             if own and (copied or len(own) == len(group)):
                 tree = (_cheaper if copied else _of_all)(tree, own, context)
                 done += own
                 known[own[0][0].build] = own[0][1]
-        possible = candidates(tree, context) if done else []
         for each, keys in done:
             joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
             context.estimator.measured(each.build, keys.select([name for name in each.build.columns if name in joined]))
@@ -167,7 +166,7 @@ def _seconds(tree: Operator, context: Context) -> float:
 
 def _of_all(tree: Operator, own: Own, context: Context) -> Operator:
     """The tree after the steps, each with the keys of all; the same tree where no type holds the keys of all."""
-    united = _united(own)
+    united = _united(own) if len(own) > 1 else own
     return tree if united is None else _of_each(tree, united, context)
 
 

@@ -37,14 +37,15 @@ def together(
         return None
     estimate = context.estimator.of(probe)
     pairs = _independent(reduction, context)
-    table = _combinations(keys, pairs, context)
+    looked_up = any(is_looked_up(probe.tree, other) for _, other in pairs)
+    whole = reducible(probe, context.estimator, context, looked_up)
+    most = _seconds(single, reduction, whole, context)
+    table = _combinations(keys, pairs, context) if most > ROUND_TRIP else None
     if table is None or _exact(single, table):
         return None
     part = _part(table, [other for _, other in pairs], estimate)
-    looked_up = any(is_looked_up(probe.tree, other) for _, other in pairs)
-    whole = reducible(probe, context.estimator, context, looked_up)
     seconds = part * whole + table_seconds(table.num_rows, estimate.rows, part, looked_up, dialect) + ROUND_TRIP
-    if part > LARGEST_PART or seconds >= _seconds(single, reduction, whole, context):
+    if part > LARGEST_PART or seconds >= most:
         return None
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
     within = part / max(part, _kept(ends, reduction, context))  # of what the ends keep

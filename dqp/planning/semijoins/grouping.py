@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
 from dqp.algebra.constants import value
-from dqp.algebra.keys import Keys
+from dqp.algebra.keys import Keys, number_of_keys
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -68,6 +68,8 @@ def _group(
     aggregate: Aggregate, around: Operator, read: Mapping[Leaf, pa.Table], begun: Set[Remote], context: Context
 ) -> Operator:
     """The aggregate, or the same without joins that only filter."""
+    if _seconds_to_fetch({*remotes(aggregate)} - begun, context) < WORTHWHILE:
+        return aggregate
     counted = _used(aggregate)
     filters: dict[int, tuple[Operator, Sequence[Remote]]] = {}
     for join in walk(aggregate):
@@ -77,7 +79,7 @@ def _group(
     if not filters:
         return aggregate
     probes = {each for _, leaves in filters.values() for each in leaves}
-    if sum(context.estimator.fetch(each, context.dialect(each.source)) for each in probes) < WORTHWHILE:
+    if _seconds_to_fetch(probes, context) < WORTHWHILE:
         return aggregate
     sources = {each.source for each in probes}
 
@@ -99,6 +101,10 @@ def _group(
     where = ", ".join(sorted(sources))
     context.remark(f"{where}: about {before:.2g} s with groups made here, {after:.2g} s there: the keys only filter")
     return planned
+
+
+def _seconds_to_fetch(leaves: Set[Remote], context: Context) -> float:
+    return sum(context.estimator.fetch(each, context.dialect(each.source)) for each in leaves)
 
 
 def _without(tree: Operator, joins: Mapping[int, tuple[Operator, Sequence[Remote]]]) -> Operator:
@@ -170,8 +176,8 @@ def _asks(tree: Operator, name: str, keys: pa.Array) -> bool:
     ends: dict[type[exp.Expression], int] = {}
     while (lower := origin(tree, name)) is not None and commutes(tree, *lower):
         for each in conjuncts(tree.condition) if isinstance(tree, Filter) else ():
-            listed = _listed(each, name)
-            if listed is not None and len(listed) <= len(keys) and listed <= frozenset(keys.to_pylist()):
+            listed = _listed(each, name) if number_of_keys(each) <= len(keys) else None
+            if listed is not None and listed <= frozenset(keys.to_pylist()):
                 return True
             compared = comparison(each)
             if compared is not None and compared[0] == name and type(end := value(compared[2])) is int:

@@ -75,14 +75,14 @@ def program(
     limit: float,
     begun: Set[Remote] = frozenset(),
     tried: Set[tuple[Leaf, tuple[tuple[str, str], ...]]] = frozenset(),
+    known: Sequence[Reduction] | None = None,
 ) -> list[Reduction]:
     """The steps, in order. ``limit``: most bytes of a build; ``begun``: subtrees that are being read already, so that
     they cannot be reduced, and waiting for them costs nothing; ``tried``: build and pairs of steps that must not be
-    repeated."""
-    context.learn(tree)
-    possible = [
-        each for each in candidates(tree, context) if each.probe not in begun and (each.build, each.pairs) not in tried
-    ]
+    repeated; ``known``: the tree's candidates, where somebody has them."""
+    if known is None:
+        known = candidates(tree, context)
+    possible = [each for each in known if each.probe not in begun and (each.build, each.pairs) not in tried]
     if len({each.probe for each in possible}) > MANY:
         possible = [each for each in possible if _is_long(each.probe, context)]
     return _Program(possible, tree, context, limit, begun).steps() if possible else []
@@ -94,6 +94,7 @@ def _is_long(probe: Remote, context: Context) -> bool:
 
 def candidates(tree: Operator, context: Context) -> list[Reduction]:
     """The reductions that the equalities of the tree's joins allow."""
+    context.learn(tree)
     pairs_of: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
     converting: set[int] = set()
     _converts(tree, context, converting)
