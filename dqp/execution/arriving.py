@@ -71,6 +71,11 @@ class Arriving:
             self._known.wait_for(lambda: self._schema is not None, self._cancellation)
             return self._schema
 
+    @property
+    def arrived(self) -> bool:
+        """Whether all rows are here."""
+        return self._buffer.complete
+
     def whole(self, limit: int) -> pa.Table | None:
         """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are
         still there to be streamed."""

@@ -98,6 +98,11 @@ class Buffer:
                 self._measure.ended()
             self._changed.notify_all()
 
+    @property
+    def complete(self) -> bool:
+        """Whether all producers have finished."""
+        return not self._producers
+
     def whole(self, limit: int) -> list[pa.RecordBatch] | None:
         """Waits for the end and returns all batches if they have at most ``limit`` bytes; None as soon as they have
         more. Removes nothing."""

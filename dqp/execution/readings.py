@@ -69,6 +69,10 @@ class Renamed:
     def schema(self) -> pa.Schema:
         return pa.schema(list(zip(self._names, self._reading.schema.types, strict=True)))
 
+    @property
+    def arrived(self) -> bool:
+        return self._reading.arrived
+
     def whole(self, limit: int) -> pa.Table | None:
         table = self._reading.whole(limit)
         return None if table is None else table.rename_columns(self._names)

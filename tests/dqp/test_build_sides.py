@@ -31,6 +31,8 @@ LARGE, SMALL = "pg.large l", "duck.small s"
 class Many:
     """A reading of more bytes than a build may have."""
 
+    arrived = False
+
     def whole(self, limit: int) -> pa.Table | None:
         return None
 

@@ -11,24 +11,32 @@ statement for each use with keys of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan
-from dqp.algebra.trees import remotes, walk, walk_deep
+from dqp.algebra.trees import remotes, walk
 from dqp.planning.common_subtrees import Forms, Sharing
 from dqp.planning.context import Context
+from dqp.planning.costing.cost import ROUND_TRIP
 from dqp.planning.costing.elapsed import fetched
-from dqp.planning.costing.work import Work
 from dqp.planning.semijoins.grouping import group_there
-from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program
-from dqp.planning.semijoins.reduction import at_hand, reduced
+from dqp.planning.semijoins.program import Leaf, Reduction, candidates, program, seconds_of
+from dqp.planning.semijoins.reduction import at_hand, exchanged, reduced
 
 
 class Fetched(Protocol):
     """A remote subtree that a thread is reading."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether all rows are here."""
+        ...
 
     def whole(self, limit: int) -> pa.Table | None:
         """Waits for all rows and returns them; None if they have more bytes than the limit."""
@@ -42,10 +50,23 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     no further reduction can make it smaller.
     """
     tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
-    begun: set[Remote] = set()
+    due: dict[Remote, float] = {}
     known: dict[Leaf, pa.Table] = {}
     forms = Forms()
-    while steps := program(tree, context, limit, begun, tried, possible := candidates(tree, context)):
+
+    def left(leaf: Leaf) -> float:
+        """Seconds until its rows are here; infinite where reading has not begun."""
+        if isinstance(leaf, Inline):
+            return 0.0
+        if leaf not in due:
+            return math.inf
+        return 0.0 if read(leaf).arrived else max(ROUND_TRIP, due[leaf] - time.perf_counter())
+
+    while True:
+        possible = candidates(tree, context)
+        steps = program(tree, context, limit, {each: left(each) for each in due}, tried, possible)
+        if not steps:
+            break
         sharing = Sharing(tree, forms)
         groups = [_together(each, steps, sharing) for each in steps]
         if alone := [each for each, group in zip(steps, groups, strict=True) if not group]:
@@ -56,15 +77,17 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
         ready = [each for each in groups if each[0].build not in waiting]
         small = [each for each in remotes(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
         for remote in (*(each[0].build for each in ready), *small):
-            if isinstance(remote, Remote):
-                begun.add(remote)
+            if isinstance(remote, Remote) and remote not in due:
+                due[remote] = time.perf_counter() + seconds_of(remote, context)
                 read(remote)
-        # One build at a time, because its reductions change the tree for the next one.
+        # The first build, and others that are here by then: to plan again takes time.
+        ready.sort(key=lambda each: left(each[0].build))
         done: list[tuple[Reduction, pa.Table]] = []
-        for group in [
-            _with_copies(each, steps, waiting, sharing) for each in ready if each[0].build == ready[0][0].build
-        ]:
+        instead: dict[Remote, Remote] = {}
+        for group in [_with_copies(each, steps, waiting, sharing) for each in ready]:
             if any((each.build, each.pairs) in tried for each in group):
+                continue
+            if group[0].build != ready[0][0].build and any(left(each.build) for each in group):
                 continue
             tried.update((each.build, each.pairs) for each in group)
             copied = bool(sharing.copies(group[0].probe))
@@ -79,13 +102,14 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                 if not copied:
                     break
             if own and (copied or len(own) == len(group)):
-                tree = (_cheaper if copied else _of_all)(tree, own, context)
+                instead |= (_cheaper if copied else _of_all)(own, instead, context)
                 done += own
                 known[own[0][0].build] = own[0][1]
+        tree = exchanged(tree, instead)
         for each, keys in done:
             joined = {one for step in (each, *possible) if step.build == each.build for one, _ in step.pairs}
             context.estimator.measured(each.build, keys.select([name for name in each.build.columns if name in joined]))
-    return group_there(tree, known, begun, context)
+    return group_there(tree, known, due.keys(), context)
 
 
 def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> list[Reduction]:
@@ -137,37 +161,41 @@ Own = Sequence[tuple[Reduction, pa.Table]]
 """Steps, each with the keys that its build has."""
 
 
-def _cheaper(tree: Operator, own: Own, context: Context) -> Operator:
-    """The tree after the steps, each with the keys of all or with its own: whichever takes the sources less time."""
+Instead = Mapping[Remote, Remote]
+"""Statements in place of others."""
+
+
+def _cheaper(own: Own, instead: Instead, context: Context) -> Instead:
+    """``instead`` after the steps, each with the keys of all or with its own: whichever takes the sources less time."""
     united = _united(own) if len(own) > 1 else None
     if united is None:
-        return _of_each(tree, own, context)
+        return _of_each(own, instead, context)
     remarks, tables = len(context.remarks), len(context.key_tables)
     alternatives = []
     for each in (united, own):
-        changed = _of_each(tree, each, context)
+        changed = _of_each(each, instead, context)
         said = context.remarks[remarks:], context.key_tables[tables:]
-        alternatives.append((_seconds(changed, context), changed, said))
+        seconds = sum(seconds_of(one, context) for one in fetched(changed.values(), context.dialect))
+        alternatives.append((seconds, changed, said))
         del context.remarks[remarks:], context.key_tables[tables:]
-    _, tree, said = min(alternatives, key=lambda each: each[0])
+    _, changed, said = min(alternatives, key=lambda each: each[0])
     context.remarks.extend(said[0])
     context.key_tables.extend(said[1])
-    return tree
+    return changed
 
 
-def _seconds(tree: Operator, context: Context) -> float:
-    """Seconds of the statements of the tree, of equal ones once."""
-    seconds = 0.0
-    for each in fetched(walk_deep(tree), context.dialect):
-        dialect = context.dialect(each.source)
-        seconds += Work(context.estimator, dialect).tree(each.tree) + context.estimator.fetch(each, dialect)
-    return seconds
-
-
-def _of_all(tree: Operator, own: Own, context: Context) -> Operator:
-    """The tree after the steps, each with the keys of all; the same tree where no type holds the keys of all."""
+def _of_all(own: Own, instead: Instead, context: Context) -> Instead:
+    """``instead`` after the steps, each with the keys of all; the same where no type holds the keys of all."""
     united = _united(own) if len(own) > 1 else own
-    return tree if united is None else _of_each(tree, united, context)
+    return instead if united is None else _of_each(united, instead, context)
+
+
+def _of_each(own: Own, instead: Instead, context: Context) -> Instead:
+    changed = dict(instead)
+    for each, keys in own:
+        now = replace(each, probe=changed.get(each.probe, each.probe))
+        changed[each.probe] = reduced(now, keys, context)
+    return changed
 
 
 def _united(own: Own) -> Own | None:
@@ -181,12 +209,6 @@ def _united(own: Own) -> Own | None:
         return None
     united = united.group_by(united.column_names).aggregate([])
     return [(each, united.rename_columns(names)) for (each, _), names in zip(own, columns, strict=True)]
-
-
-def _of_each(tree: Operator, own: Own, context: Context) -> Operator:
-    for each, keys in own:
-        tree = reduced(tree, each, keys, context)
-    return tree
 
 
 def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:

@@ -3,7 +3,9 @@ is repeated whenever an input has been read.
 
 The keys of a small input (the build) become a filter in the statement of a large one (the probe). The probe may be the
 build of a later step, so a step also counts what it saves there. The program first takes all steps, the smallest build
-first; then it drops every step that costs more than it saves.
+first; then it drops every step that costs more than it saves. A step costs the time of its keys, and that its probe
+begins only when its build has been read: beside the work of all statements counts the longest chain of statements that
+wait for each other.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -33,7 +36,7 @@ from dqp.algebra.operators import (
     SetOperation,
     Sort,
 )
-from dqp.algebra.trees import plans_in, remotes, walk, walk_deep
+from dqp.algebra.trees import plans_in, remotes, walk_deep
 from dqp.algebra.types import EXACT, same_values
 from dqp.planning.context import Context
 from dqp.planning.costing.columns import UNKNOWN, ColumnStatistics
@@ -48,7 +51,9 @@ from dqp.planning.predicates import equality, partition_keys
 UNSURE = 2.0
 """A build may be estimated to have so many times more keys than a list may have, because it may turn out smaller."""
 WAITING = 0.1
-"""Waiting for a build may add at most this part of the query's other time."""
+"""The part of a probe's own seconds that it may wait for a build at no cost: the keys may leave less than expected."""
+NEXT = 5e-3
+"""Seconds from the rows of a build to the statement with its keys: planning, and a thread that begins."""
 MANY = 24
 """From so many probes on, a query only reduces probes that take longer to fetch than one statement."""
 MOST_WEIGHED = 48
@@ -73,19 +78,25 @@ def program(
     tree: Operator,
     context: Context,
     limit: float,
-    begun: Set[Remote] = frozenset(),
+    begun: Mapping[Remote, float] = MappingProxyType({}),
     tried: Set[tuple[Leaf, tuple[tuple[str, str], ...]]] = frozenset(),
     known: Sequence[Reduction] | None = None,
 ) -> list[Reduction]:
     """The steps, in order. ``limit``: most bytes of a build; ``begun``: subtrees that are being read already, so that
-    they cannot be reduced, and waiting for them costs nothing; ``tried``: build and pairs of steps that must not be
-    repeated; ``known``: the tree's candidates, where somebody has them."""
+    they cannot be reduced, each with the seconds until its rows are here; ``tried``: build and pairs of steps that
+    must not be repeated; ``known``: the tree's candidates, where somebody has them."""
     if known is None:
         known = candidates(tree, context)
     possible = [each for each in known if each.probe not in begun and (each.build, each.pairs) not in tried]
     if len({each.probe for each in possible}) > MANY:
         possible = [each for each in possible if _is_long(each.probe, context)]
     return _Program(possible, tree, context, limit, begun).steps() if possible else []
+
+
+def seconds_of(remote: Remote, context: Context) -> float:
+    """Seconds until the rows of a statement are here."""
+    dialect = context.dialect(remote.source)
+    return Work(context.estimator, dialect).tree(remote.tree) + context.estimator.fetch(remote, dialect)
 
 
 def _is_long(probe: Remote, context: Context) -> bool:
@@ -133,7 +144,12 @@ class _Step:
 
 class _Program:
     def __init__(
-        self, possible: Sequence[Reduction], tree: Operator, context: Context, limit: float, begun: Set[Remote]
+        self,
+        possible: Sequence[Reduction],
+        tree: Operator,
+        context: Context,
+        limit: float,
+        begun: Mapping[Remote, float],
     ) -> None:
         self._context, self._limit = context, limit
         numbers: dict[Leaf, int] = {}
@@ -147,15 +163,15 @@ class _Program:
             for each in possible
         ]
         self._estimates = [context.estimator.of(each) for each in numbers]
-        self._free = {number for leaf, number in numbers.items() if isinstance(leaf, Inline) or leaf in begun}
+        self._begun = [0.0 if isinstance(leaf, Inline) else begun.get(leaf) for leaf in numbers]
         self._row = [self._seconds_a_row(leaf, number) for leaf, number in numbers.items()]
         self._works = [self._work(leaf) for leaf in numbers]
         copies = statement_keys(walk_deep(tree), context.dialect)
         self._copies = [copies.get(leaf) if isinstance(leaf, Remote) else None for leaf in numbers]
         self._elsewhere = {key for leaf, key in copies.items() if leaf not in numbers}
-        slowest = max(map(self._seconds, remotes(tree)))
+        others = (each for each in remotes(tree) if each not in numbers and each not in begun)
+        self._others = max((seconds_of(each, context) for each in others), default=0.0)
         self._parts: dict[tuple[_Step, float], tuple[float, float]] = {}
-        self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
     def _seconds_a_row(self, leaf: Leaf, number: int) -> float:
         if isinstance(leaf, Inline):
@@ -166,17 +182,12 @@ class _Program:
     def _work(self, leaf: Leaf) -> tuple[float, float]:
         """Seconds of the source's work for the leaf: reading its tables, and all else, which rows that keys leave out
         do not take."""
-        if isinstance(leaf, Inline) or isinstance(leaf.tree, Scan):
+        if isinstance(leaf, Inline):
             return 0.0, 0.0
         work = Work(self._context.estimator, self._context.dialect(leaf.source))
         whole = work.tree(leaf.tree)
         reading = work.scans(leaf.tree)
         return reading, whole - reading
-
-    def _seconds(self, remote: Remote) -> float:
-        dialect, estimator = self._context.dialect(remote.source), self._context.estimator
-        rows = sum(estimator.rows(each) for each in walk(remote.tree) if isinstance(each, Scan))
-        return estimator.fetch(remote, dialect) + rows * costs(dialect).scan
 
     def steps(self) -> list[Reduction]:
         chosen = self._all()
@@ -184,10 +195,16 @@ class _Program:
             return [each.reduction for each in chosen]
         cost = self._cost(chosen)
         for step in reversed(chosen):
-            without = [each for each in chosen if each is not step]
-            less = self._cost(without)
-            if less <= cost:
-                chosen, cost = without, less
+            if step not in chosen:
+                continue
+            for without in (
+                [each for each in chosen if each is not step],
+                [each for each in chosen if each.probe != step.build],
+            ):
+                less = self._cost(without)
+                if less <= cost:
+                    chosen, cost = without, less
+                    break
         return [each.reduction for each in chosen]
 
     def _all(self) -> list[_Step]:
@@ -213,26 +230,41 @@ class _Program:
                 left[each.probe] *= part
 
     def _cost(self, steps: Sequence[_Step]) -> float:
-        """Seconds for the reduced probes, the keys, and the waiting of these steps."""
+        """Seconds for the reduced probes and the keys, and of the longest chain of statements."""
         left = [1.0] * len(self._estimates)
         read = [1.0] * len(self._estimates)
+        begins = [0.0] * len(self._estimates)
         seconds = 0.0
         for each in steps:
+            allowed = WAITING * self._seconds(each.probe, left[each.probe], read[each.probe])
+            waits = self._ends(each.build, begins, left, read) + NEXT - allowed
+            begins[each.probe] = max(begins[each.probe], waits)
             part, listing = self._kept(each, left)
             seconds += listing
             left[each.probe] *= part
             if each.looked_up:
                 read[each.probe] *= part
+        longest = self._others
         whole = set(self._elsewhere)  # a statement that stands in the tree twice runs once, unless keys reduce one
-        for kept, scanned, estimate, row, (reading, rest), copy in zip(
-            left, read, self._estimates, self._row, self._works, self._copies, strict=True
-        ):
-            if kept == 1.0 and copy is not None:
+        for at, copy in enumerate(self._copies):
+            longest = max(longest, self._ends(at, begins, left, read))
+            if left[at] == 1.0 and copy is not None:
                 if copy in whole:
                     continue
                 whole.add(copy)
-            seconds += kept * (estimate.rows * row + rest) + scanned * reading
-        return seconds + self._wait * len({each.build for each in steps} - self._free)
+            seconds += self._seconds(at, left[at], read[at])
+        return seconds + longest
+
+    def _seconds(self, leaf: int, left: float, read: float) -> float:
+        reading, rest = self._works[leaf]
+        return left * (self._estimates[leaf].rows * self._row[leaf] + rest) + read * reading
+
+    def _ends(self, leaf: int, begins: Sequence[float], left: Sequence[float], read: Sequence[float]) -> float:
+        """Seconds until the leaf has been read."""
+        begun = self._begun[leaf]
+        if begun is not None:
+            return begun
+        return begins[leaf] + ROUND_TRIP + self._seconds(leaf, left[leaf], read[leaf])
 
     def _kept(self, step: _Step, left: Sequence[float]) -> tuple[float, float]:
         """The part of the probe's rows that the step keeps, and the seconds that its list of keys takes: a range that

@@ -9,6 +9,7 @@ matches, and the join stays; so a filter that drops too little costs only time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,11 +39,11 @@ DISTINCT = 0.1
 """Distinct values of a column for each row, where nobody says how many there are."""
 
 
-def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:
-    """The tree with a filter in the probe's statement; the same tree if no filter pays. ``keys``: the build's rows."""
+def reduced(reduction: Reduction, keys: pa.Table, context: Context) -> Remote:
+    """The probe with a filter; the same object if no filter pays. ``keys``: the build's rows."""
     probe, rows = reduction.probe, keys.num_rows
     if not rows or any(keys.column(one).null_count == rows for one, _ in reduction.pairs):
-        return _with(tree, reduction, Sort(probe.tree, (), 0), rows, "no row is left", context) or tree
+        return _with(reduction, Sort(probe.tree, (), 0), rows, "no row is left", context) or probe
     build = context.estimator.of(reduction.build)
     conditions = [
         condition
@@ -50,44 +51,39 @@ def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Conte
         for condition in _conditions(keys.column(one), build.columns.get(one), other, probe, context)
     ]
     form = together(reduction, keys, conditions, context)
-    reduced_tree = None if form is None else _filtered(tree, reduction, form, rows, context)
-    if reduced_tree is None and conditions:
-        reduced_tree = _filtered(tree, reduction, conditions, rows, context)
-    return reduced_tree or tree
+    smaller = None if form is None else _filtered(reduction, form, rows, context)
+    if smaller is None and conditions:
+        smaller = _filtered(reduction, conditions, rows, context)
+    return smaller or probe
 
 
-def _filtered(
-    tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
-) -> Operator | None:
-    """The tree with the conditions in the probe's statement; None if the source cannot run that."""
+def _filtered(reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context) -> Remote | None:
+    """The probe with the conditions; None if the source cannot run that."""
     reduced_tree = filtered(reduction.probe.tree, map(reducing, conditions))
     smaller = order_conditions(push_filters(reduced_tree, context), context)
-    return _with(tree, reduction, smaller, rows, in_words(conditions), context)
+    return _with(reduction, smaller, rows, in_words(conditions), context)
 
 
-def _with(
-    tree: Operator, reduction: Reduction, smaller: Operator, rows: int, form: str, context: Context
-) -> Operator | None:
+def _with(reduction: Reduction, smaller: Operator, rows: int, form: str, context: Context) -> Remote | None:
     probe = reduction.probe
     if not accepted(smaller, probe.source, context):
         return None
-    instead = replace(probe, tree=smaller)
     by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
     context.remark(f"{probe.source}: reduced by {rows:,} rows of {by}: {form}")
-    return _exchanged(tree, probe, instead)
+    return replace(probe, tree=smaller)
 
 
-def _exchanged(tree: Operator, old: Remote, new: Remote) -> Operator:
-    """The tree, and the plans nested in its expressions, with another statement in place of one."""
+def exchanged(tree: Operator, instead: Mapping[Remote, Remote]) -> Operator:
+    """The tree, and the plans nested in its expressions, with other statements in place of these."""
 
     def change(node: Operator) -> Operator:
-        if node == old:
-            return new
+        if isinstance(node, Remote):
+            return instead.get(node, node)
         if not node.subqueries:
             return node
-        return node.with_expressions(lambda each: with_plans(each, lambda nested: _exchanged(nested.plan, old, new)))
+        return node.with_expressions(lambda each: with_plans(each, lambda nested: exchanged(nested.plan, instead)))
 
-    return rewritten(tree, change)
+    return rewritten(tree, change) if instead else tree
 
 
 def at_hand(build: Inline) -> pa.Table:

@@ -90,6 +90,7 @@ EAGER = {
     ("dqp.planning.semijoins.program", "LARGEST_PART"): 1e9,
     ("dqp.planning.semijoins.program", "NUMBER"): 0.0,
     ("dqp.planning.semijoins.program", "ROUND_TRIP"): 0.0,
+    ("dqp.planning.semijoins.program", "WAITING"): 1e12,
     ("dqp.planning.semijoins.reduction", "LARGEST_PART"): 1e9,
     ("dqp.planning.rules.semijoins", "FEWER"): 1e9,
     ("dqp.planning.rules.semijoins", "ROWS"): 0,
