@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dqp.algebra.chains import conjuncts
-from dqp.algebra.operators import Filter, Join, Operator
+from dqp.algebra.operators import Filter, Join, Operator, SetOperation
 from dqp.algebra.trees import used
 from dqp.planning.context import Context
 from dqp.planning.predicates import changing, filtered
@@ -39,7 +39,10 @@ def _ordered(tree: Operator, needed: frozenset[str], context: Context) -> Operat
             context.remark(f"a join of {len(leaves)} inputs is ordered by their sizes alone")
             return order.by_size()
     below = needed.union(*map(used, tree.expressions)) if isinstance(tree, Join | Filter) else None
-    return tree.with_inputs(*(_ordered(each, _among(below, each), context) for each in tree.inputs))
+    inputs = [_ordered(each, _among(below, each), context) for each in tree.inputs]
+    if isinstance(tree, SetOperation):  # its columns match by position
+        inputs = [in_order(each, before.columns) for each, before in zip(inputs, tree.inputs, strict=True)]
+    return tree.with_inputs(*inputs)
 
 
 def _among(needed: frozenset[str] | None, tree: Operator) -> frozenset[str]:

@@ -259,6 +259,6 @@ def _is_equijoin(node: Join) -> bool:
 
     def joins(each: exp.Expression) -> bool:
         sides = {used(each.this), used(each.expression)} if isinstance(each, exp.EQ) else set()
-        return len(sides) == 2 and all(side and (side <= left or side <= right) for side in sides)
+        return any(side and side <= left for side in sides) and any(side and side <= right for side in sides)
 
     return bool(node.condition) and all(map(joins, conjuncts(node.condition)))

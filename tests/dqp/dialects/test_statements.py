@@ -68,6 +68,13 @@ def test_joins(edges: Edge, kind: JoinKind, on: str) -> None:
         }
 
 
+def test_a_full_join_by_columns_of_one_side_is_not_pushed(edges: Edge) -> None:
+    """PostgreSQL refuses it, although it compares two columns."""
+    tree = Join(side(edges, "l_"), side(edges, "r_", "r_id > 4"), "full", expression("l_bigint_x = l_bigint_y"))
+    with pytest.raises(NotPushed):
+        statement(tree, edges.dialect)
+
+
 @pytest.mark.parametrize(("descending", "nulls_first"), [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("name", ["l_id", "r_id"])
 @pytest.mark.parametrize("kind", ["inner", "left", "right", "full"])

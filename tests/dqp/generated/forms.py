@@ -340,6 +340,11 @@ FORMS = (
     ),
     "SELECT id, {w} AS v FROM {a} UNION ALL BY NAME SELECT id, name AS u FROM {b}",
     "SELECT {w}, d FROM {a} UNION SELECT amt, ts FROM {b} EXCEPT SELECT x, d FROM {a}",
+    "SELECT p.id, p.{w}, q.id FROM {a} p JOIN {b} q ON p.id = q.id WHERE q.id < {n} UNION ALL SELECT id, k, 0 FROM {a}",
+    (
+        "SELECT p.{w}, p.n, q.id FROM (SELECT {w}, COUNT(*) AS n FROM {a} GROUP BY {w}) p JOIN {b} q ON p.{w} = q.id"
+        " EXCEPT SELECT {w}, id, 0 FROM {b}"
+    ),
     (
         "SELECT COUNT(*), SUM(v) FROM (SELECT {w} AS v FROM {a} WHERE id > {n} UNION ALL SELECT id FROM {b})"
         " WHERE v BETWEEN {m} AND 20"

@@ -66,3 +66,5 @@ select i.id, i.e from (select id, not starts_with(name, 'a') e from pg.item) i w
 select i.id, i.e from (select id, not starts_with(name, 'a') e from pg.item) i where i.e is null
 select i.id from (select id, k in (3, id) e from pg.item) i where 'x' || i.e = 'xtrue'
 select i.id from (select id, k between 2 and 5 e from pg.item) i where i.e || 'x' = 'truex'
+select a.k g, a.x, i.id y from (select k, count(*) x from maria.event group by k) a join pg.item i on a.k = i.id where i.id in (3, 5, 8) union all select 0, 0, 0
+select e.id, e.k, i.id m from maria.event e join pg.item i on i.id = e.id except select k, id, 0 from pg.item
