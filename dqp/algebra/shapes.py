@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from sqlglot import exp
 
@@ -24,6 +25,9 @@ from dqp.algebra.operators import (
     Verbatim,
 )
 
+LONG = 200
+"""Letters of a column's name."""
+
 
 def shape_of_rows(tree: Operator) -> str:
     """Equal for trees with the same rows, whatever their columns are."""
@@ -40,7 +44,7 @@ def shape_of_columns(tree: Operator) -> tuple[str, frozenset[str]]:
     """``shape_of_rows``, and the shapes of the columns: of trees with the same rows, one that has the shapes of another
     one's columns has these columns."""
     if "shape" not in tree.kept:
-        shape = _Shape(of_rows=True, keys=True)
+        shape = _Shape(of_rows=True, by_name=True)
         rows = shape.text(tree)
         tree.kept["shape"] = rows, frozenset(map(shape.name, tree.columns))
     known: tuple[str, frozenset[str]] = tree.kept["shape"]
@@ -48,9 +52,9 @@ def shape_of_columns(tree: Operator) -> tuple[str, frozenset[str]]:
 
 
 class _Shape:
-    def __init__(self, *, of_rows: bool, keys: bool = False) -> None:
-        """``keys``: whether key tables of the same size are different."""
-        self._of_rows, self._by_name = of_rows, keys
+    def __init__(self, *, of_rows: bool, by_name: bool = False) -> None:
+        """``by_name``: whether key tables of the same size are different."""
+        self._of_rows, self._by_name = of_rows, by_name
         self._names: dict[str, str] = {}
         """What an identifier is: a column of the tree's n-th table, or an expression."""
         self._scans = 0
@@ -81,7 +85,8 @@ class _Shape:
             words = self._words(conditions)
             words += [tree.kind] if isinstance(tree, Join) else []
         elif isinstance(tree, SetOperation):
-            self._names |= {name: self.name(left) for name, left in zip(tree.names, tree.left.columns, strict=True)}
+            sides = zip(tree.names, tree.left.columns, tree.right.columns, strict=True)
+            self._names |= {name: _short(f"{self.name(one)} or {self.name(other)}") for name, one, other in sides}
             words = [tree.kind, str(tree.all)]
             if not (tree.all and tree.kind == "union"):  # which rows are equal
                 words += sorted(map(self.name, tree.names))
@@ -133,6 +138,11 @@ class _Shape:
             return f"{compared} {node.key_table.name}"
         data = node.key_table.data
         return f"{compared} {data.num_rows} {data.nbytes}"
+
+
+def _short(text: str) -> str:
+    """The text, or a digest of a long one, as unions of hundreds would make."""
+    return text if len(text) <= LONG else blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _column(expression: exp.Expression) -> bool:

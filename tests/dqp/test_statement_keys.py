@@ -30,10 +30,11 @@ def _distinct(number: int, *names: str) -> Remote:
     return Remote("l", Distinct(Project(_scan(number), items)))
 
 
-def _union(number: int, *names: str) -> Remote:
+def _union(number: int, *names: str, others: str = "") -> Remote:
+    """``others``: the columns of the right side, where they are not those of the left one."""
     left, right = (
-        Project(_scan(at), tuple((f"p{each}{at}", column(f"{each}{at}")) for each in names))
-        for at in (number, number + 10)
+        Project(_scan(at), tuple((f"p{each}{at}", column(f"{each}{at}")) for each in of))
+        for at, of in ((number, names), (number + 10, others or names))
     )
     return Remote("l", SetOperation(left, right, "union", False, tuple(f"u{each}{number}" for each in names)))
 
@@ -50,9 +51,10 @@ def _sets(number: int, key: str) -> Remote:
         (_keyed(1, 1, 2, 3), _keyed(2, 7, 8, 9)),
         (_distinct(1, "k"), _distinct(2, "k", "v")),
         (_union(1, "k"), _union(2, "k", "v")),
+        (_union(1, "k"), _union(2, "k", others="v")),
         (_sets(1, "a"), _sets(2, "b")),
     ],
-    ids=["key tables", "distinct", "union", "grouping sets"],
+    ids=["key tables", "distinct", "union", "union with another column", "grouping sets"],
 )
 def test_what_is_read_twice_counts_twice(one: Remote, other: Remote) -> None:
     assert not alike([one, other])
