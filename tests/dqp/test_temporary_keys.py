@@ -211,6 +211,7 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
     for module in (forms, program):
         monkeypatch.setattr(module, "ROUND_TRIP", 0.0)
     monkeypatch.setattr(program, "NUMBER", 0.0)
+    monkeypatch.setattr(program, "NEXT", 0.0)
     text, few, said = QUERIES[kind]
     lab.upload("few", few)
     sql = text.format(dialect)
@@ -234,6 +235,7 @@ def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], m
     for name in DIALECTS:
         known = properties(name)
         monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0, table_found=0.0))
+    monkeypatch.setattr(program, "NEXT", 0.0)
     text, few, _ = QUERIES["texts"]
     sql = text.format("postgresql")
     asked: list[bool] = []

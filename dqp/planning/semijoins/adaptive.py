@@ -157,7 +157,7 @@ def _repeated(step: Reduction) -> list[int]:
     return [columns.index(each) for each in columns]
 
 
-Own = Sequence[tuple[Reduction, pa.Table]]
+Keyed = Sequence[tuple[Reduction, pa.Table]]
 """Steps, each with the keys that its build has."""
 
 
@@ -165,7 +165,7 @@ Instead = Mapping[Remote, Remote]
 """Statements in place of others."""
 
 
-def _cheaper(own: Own, instead: Instead, context: Context) -> Instead:
+def _cheaper(own: Keyed, instead: Instead, context: Context) -> Instead:
     """``instead`` after the steps, each with the keys of all or with its own: whichever takes the sources less time."""
     united = _united(own) if len(own) > 1 else None
     if united is None:
@@ -184,13 +184,13 @@ def _cheaper(own: Own, instead: Instead, context: Context) -> Instead:
     return changed
 
 
-def _of_all(own: Own, instead: Instead, context: Context) -> Instead:
+def _of_all(own: Keyed, instead: Instead, context: Context) -> Instead:
     """``instead`` after the steps, each with the keys of all; the same where no type holds the keys of all."""
     united = _united(own) if len(own) > 1 else own
     return instead if united is None else _of_each(united, instead, context)
 
 
-def _of_each(own: Own, instead: Instead, context: Context) -> Instead:
+def _of_each(own: Keyed, instead: Instead, context: Context) -> Instead:
     changed = dict(instead)
     for each, keys in own:
         now = replace(each, probe=changed.get(each.probe, each.probe))
@@ -198,7 +198,7 @@ def _of_each(own: Own, instead: Instead, context: Context) -> Instead:
     return changed
 
 
-def _united(own: Own) -> Own | None:
+def _united(own: Keyed) -> Keyed | None:
     """The steps, each with the distinct keys of all as columns of its own build; None where no type holds them."""
     columns = [[*dict(each.pairs)] for each, _ in own]
     keys = [table.select(names) for (_, table), names in zip(own, columns, strict=True)]

@@ -382,6 +382,10 @@ class Expressions(Renderer):
         if not node.expressions:
             raise self.refuse("IN of something else than a list")
         value = self.value(node.this, columns)
+        if value.type == VARCHAR and all(isinstance(each, exp.Literal) and each.is_string for each in node.expressions):
+            texts = [self.known(each.this, VARCHAR) for each in node.expressions]  # hundreds are common
+            self.written("=", VARCHAR, value, texts[0])
+            return self.result(self.membership(VARCHAR, value, texts), BOOLEAN)
         members = [self.value(each, columns) for each in node.expressions]
         if not all(each.is_constant for each in members):
             raise self.refuse("IN with values that are not constants")

@@ -434,9 +434,14 @@ def _looked_for_null(node: exp.Is) -> exp.Column | None:
 
 def _computed(expression: exp.Expression) -> set[str]:
     """Identifiers that it uses otherwise than in such a cast or to find NULL, without those of its nested plans."""
-    found = Counter(each.name for each in expression.find_all(exp.Column))
-    found.subtract(each.name for each in map(_read_raw, expression.find_all(exp.Cast)) if each is not None)
-    found.subtract(each.name for each in map(_looked_for_null, expression.find_all(exp.Is)) if each is not None)
+    found: Counter[str] = Counter()
+    for node in expression.walk():
+        if isinstance(node, exp.Column):
+            found[node.name] += 1
+        elif isinstance(node, exp.Cast | exp.Is):
+            left = _read_raw(node) if isinstance(node, exp.Cast) else _looked_for_null(node)
+            if left is not None:
+                found[left.name] -= 1
     return {name for name, times in found.items() if times}
 
 
@@ -462,6 +467,6 @@ def _mentioned(tree: Operator) -> frozenset[str]:
             continue  # leaves columns out
         for expression in node.expressions:
             identifiers |= _computed(expression)
-            for nested in expression.find_all(Nested):
-                identifiers |= _mentioned(nested.plan) | free(nested.plan) | set(nested.plan.columns)
+        for nested in node.subqueries:
+            identifiers |= _mentioned(nested.plan) | free(nested.plan) | set(nested.plan.columns)
     return frozenset(identifiers)
