@@ -510,3 +510,50 @@ def test_decimals_are_numbers_where_an_insert_compares_them(driver: Driver) -> N
     )
     rows = table(driver, "SELECT id, kept FROM sums ORDER BY id").to_pylist()
     assert [tuple(each.values()) for each in rows] == [(1, "1.50"), (2, "2.50"), (4, str(long))]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM sums WHERE amount * 2 < ?",
+        "UPDATE sums SET kept = 'changed' WHERE amount * 2 < ?",
+        "UPDATE sums SET kept = CASE WHEN amount * 2 < ? THEN 'changed' ELSE kept END",
+        "UPDATE sums SET id = id, kept = iif((amount * 2 < ?), 'changed', kept)",
+        "UPDATE sums SET kept = iif(amount * 2 BETWEEN 1 AND ?, 'changed', kept)",
+        "INSERT INTO sums SELECT id + 9, 1, kept FROM (SELECT * FROM sums GROUP BY id HAVING max(amount) < ?) AS s",
+        "UPDATE sums SET kept = iif(NOT ? <= amount * 2, 'changed', kept)",
+        "WITH small AS (SELECT id FROM sums WHERE amount * 2 < ?) DELETE FROM sums WHERE id IN (SELECT id FROM small)",
+        "WITH small AS (SELECT * FROM sums WHERE amount * 2 < ?) INSERT INTO sums SELECT id + 9, 1, kept FROM small",
+    ],
+)
+def test_a_long_decimal_is_a_number_where_it_is_compared(driver: Driver, sql: str) -> None:
+    update(driver, "CREATE TABLE sums (id INTEGER PRIMARY KEY, amount DECIMAL(8,2), kept TEXT)")
+    update(driver, "INSERT INTO sums VALUES (1, 4.5, 'x'), (2, 6, 'y')")
+    update(driver, sql, (Decimal(1) / 3,))
+    assert table(driver, "SELECT group_concat(kept, '') AS kept FROM sums")["kept"].to_pylist() == ["xy"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH one AS (SELECT 1) INSERT INTO sums VALUES (3, ?)",
+        "INSERT INTO sums (id, end) VALUES (3, coalesce(?, 'none'))",
+        "INSERT INTO sums SELECT 4, ? FROM sums LIMIT 1",
+        "INSERT INTO sums SELECT 1, 'z' WHERE true ON CONFLICT DO UPDATE SET end = ?",
+        "UPDATE sums SET id = (SELECT max(id) FROM sums WHERE id > 0), end = coalesce(?, end)",
+        "UPDATE sums SET (id, end) = (id, CASE WHEN id > 0 THEN ? ELSE end END)",
+    ],
+)
+def test_a_decimal_that_is_stored_keeps_its_digits(driver: Driver, sql: str) -> None:
+    update(driver, "CREATE TABLE sums (id INTEGER PRIMARY KEY, end TEXT)")
+    update(driver, "INSERT INTO sums VALUES (1, 'x')")
+    update(driver, sql, (Decimal("98765432109876543210.50"),))
+    assert table(driver, "SELECT max(end) AS kept FROM sums WHERE end <> 'x'")["kept"].to_pylist() == [
+        "98765432109876543210.50"
+    ]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_a_decimal_that_is_no_number_is_refused(driver: Driver, value: str) -> None:
+    with pytest.raises(ParameterError, match=f"Parameter 1: SQLite has no decimal {value}"):
+        table(driver, "SELECT ? AS v", Decimal(value))

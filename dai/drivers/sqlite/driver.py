@@ -35,7 +35,7 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import FIRST_ROWS, Portions
 from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
-from dai.drivers.sql.lexer import bind_markers, keyword, single_query, tokens
+from dai.drivers.sql.lexer import bind_markers, single_query, tokens
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sqlite import catalog as schema_of
 from dai.drivers.sqlite.checks import check
@@ -45,7 +45,7 @@ from dai.drivers.sqlite.handover import Begun, Handover
 from dai.drivers.sqlite.readers import Query, Readers, readable
 from dai.drivers.sqlite.statement import Statement
 from dai.drivers.sqlite.syntax import SYNTAX
-from dai.drivers.sqlite.types import arrays, bound_row, changed_row, chosen, storable
+from dai.drivers.sqlite.types import arrays, bound_row, chosen, storable
 from dai.drivers.tables import Statistics, TableInfo
 from dai.errors import (
     BusyError,
@@ -60,22 +60,37 @@ from dai.streams.stream import Stream
 _WAITED_FOR_SECONDS = 0.05
 _INSERT_ROWS = 10_000
 """Of a query-scoped table, put in at once."""
+_BEFORE_A_VALUE = frozenset({"(", ",", "|", "SELECT", "THEN", "ELSE"})
 
 
 def _reserved(name: str) -> bool:
     return name.lower().startswith("sqlite_")
 
 
-def _stored(sql: str) -> int:
-    """The markers of an INSERT before its first query or condition."""
-    if keyword(sql, SYNTAX) not in ("INSERT", "REPLACE"):
-        return 0
-    markers = 0
-    for kind, start, end in tokens(sql, SYNTAX, lists=True):
-        if kind == "word" and sql[start:end].upper() in ("SELECT", "WHERE"):
-            break
-        markers += kind == "marker"
-    return markers
+def _stored(sql: str) -> frozenset[int]:
+    """The markers for what VALUES, SET or the query of an INSERT store, as they are or by a function; not those of
+    other queries, of conditions and comparisons."""
+    code = [(kind, sql[start:end].upper()) for kind, start, end in tokens(sql, SYNTAX, lists=True) if kind != "comment"]
+    texts = ["", "", "", *(text if kind in ("word", "symbol") else kind for kind, text in code), ""]
+    stored, storing, marker = set(), [""], 0
+    for at, text in enumerate(texts):
+        before = texts[at - 1]
+        if text in ("(", "CASE"):
+            storing.append("" if before == "IN" or storing[-1] == "SELECT" else storing[-1])
+        elif text in (")", "END") and len(storing) > 1:
+            storing.pop()
+        elif text in ("VALUES", "SET", "SELECT"):
+            storing[-1] = text if len(storing) == 1 else ""
+        elif text in ("FROM", "WHERE", "WHEN"):
+            storing[-1] = ""
+        elif text == "THEN" and len(storing) > 1:
+            storing[-1] = storing[-2]
+        elif text == "marker":
+            marker += 1
+            begins = before in _BEFORE_A_VALUE or (before == "=" and texts[at - 3] in ("SET", ","))
+            if storing[-1] and begins and texts[at + 1] not in ("<", ">", "=", "!"):
+                stored.add(marker)
+    return frozenset(stored)
 
 
 class SQLite(PooledDriver[Connection]):
@@ -369,7 +384,7 @@ class _Session(PooledSession[Connection]):
             return self._run(sql, lambda cursor: cursor.execute(sql))
         text = bind_markers(sql, "qmark", SYNTAX).sql
         stored = _stored(sql)
-        rows = (changed_row(row, stored) for row in parameter_rows)
+        rows = (bound_row(row, stored) for row in parameter_rows)
         return self._run(sql, lambda cursor: cursor.executemany(text, rows))
 
     def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:

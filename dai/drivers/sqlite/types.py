@@ -11,11 +11,11 @@ import datetime
 import math
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -371,37 +371,25 @@ def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> N
         raise DataError(f"Column {name!r}, row {row + at}: {column[at].as_py()}: {why}.", column=name, row=row + at)
 
 
-Decimals = Literal["numbers", "exact numbers", "texts"]
-
-
-def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
+def bound_row(values: Sequence[Any], stored: Set[int] = frozenset()) -> tuple[Any, ...]:
     """Python values as SQLite takes them: moments in ISO 8601, those with a zone in UTC, as SQLite's own functions give
     them; UUIDs as text.
 
-    SQLite sorts every text above every number, so that decimals are ``numbers``: integers where they are whole and have
-    64 bits, else 8-byte floats, which round more than 15 digits, as SQLite does with its numbers. ``exact numbers``:
-    those of more digits are texts. ``texts``: all are, of which a column of texts keeps every digit; a column of
-    numbers makes numbers of them.
+    SQLite sorts every text above every number, so that decimals are numbers: integers where they are whole and have 64
+    bits, else 8-byte floats, which round more than 15 digits, as SQLite does with its numbers. Those whose places are
+    ``stored`` go into columns and are compared with nothing: they are texts, of which a column of texts keeps every
+    digit; a column of numbers makes numbers of them.
     """
-    return tuple(_bound(value, at, "numbers") for at, value in enumerate(values, 1))
+    return tuple(_bound(value, at, at in stored) for at, value in enumerate(values, 1))
 
 
-def changed_row(values: Sequence[Any], stored: int) -> tuple[Any, ...]:
-    """The same for a statement that changes something: what it stores keeps its digits. The first ``stored`` values are
-    for columns, with nothing that is compared with them."""
-    return tuple(_bound(value, at, "texts" if at <= stored else "exact numbers") for at, value in enumerate(values, 1))
-
-
-def _decimal(value: Decimal, decimals: Decimals) -> int | float | str:
-    if decimals == "texts" or not value.is_finite():
-        return str(value)
+def _number(value: Decimal) -> int | float:
     if value.adjusted() < 19 and value == value.to_integral_value() and -(1 << 63) <= value < 1 << 63:
         return int(value)
-    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
-    return str(value) if decimals == "exact numbers" and len(digits) > _DIGITS else float(value)
+    return float(value)
 
 
-def _bound(value: Any, at: int, decimals: Decimals) -> Any:
+def _bound(value: Any, at: int, stored: bool) -> Any:
     match value:
         case None | str() | bytes():
             return value
@@ -415,13 +403,15 @@ def _bound(value: Any, at: int, decimals: Decimals) -> Any:
             if math.isnan(value):
                 raise ParameterError(f"Parameter {at}: SQLite has no NaN, it would become NULL.")
             return value
+        case Decimal():
+            if not value.is_finite():
+                raise ParameterError(f"Parameter {at}: SQLite has no decimal {value}.")
+            return str(value) if stored else _number(value)
         case datetime.datetime():
             plain = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
             return plain.isoformat(" ")
         case datetime.date() | datetime.time():
             return value.isoformat()
-        case Decimal():
-            return _decimal(value, decimals)
         case uuid.UUID():
             return str(value)
         case bytearray() | memoryview():
