@@ -323,6 +323,12 @@ def test_times_come_back(values: list[dt.timedelta]) -> None:
     assert [literal(value, 1).strip("'").encode() for value in values] == written
 
 
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+def test_a_moment_that_utc_has_not_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError, match=r"Parameter 2: .* is outside the years 1 to 9999 in UTC"):
+        literal(dt.datetime.fromisoformat(text), 2)
+
+
 @given(st.lists(st.one_of(st.none(), st.binary()), min_size=1), st.integers(0, 3))
 def test_bytes_are_written_in_hexadecimal(values: list[bytes | None], skipped: int) -> None:
     column = pa.array([b"skipped"] * skipped + values, pa.binary())[skipped:]

@@ -557,3 +557,9 @@ def test_a_decimal_that_is_stored_keeps_its_digits(driver: Driver, sql: str) -> 
 def test_a_decimal_that_is_no_number_is_refused(driver: Driver, value: str) -> None:
     with pytest.raises(ParameterError, match=f"Parameter 1: SQLite has no decimal {value}"):
         table(driver, "SELECT ? AS v", Decimal(value))
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+def test_a_moment_that_utc_has_not_is_refused(driver: Driver, text: str) -> None:
+    with pytest.raises(ParameterError, match=r"Parameter 1: .* is outside the years 1 to 9999 in UTC"):
+        table(driver, "SELECT ? AS v", dt.datetime.fromisoformat(text))

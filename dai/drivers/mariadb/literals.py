@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dai.drivers.sql.parameters import moment
 from dai.errors import DataError, ParameterError
 
 _HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
@@ -54,8 +55,7 @@ def literal(value: Any, at: int) -> str:
         case bytes() | bytearray() | memoryview():
             return f"X'{bytes(value).hex()}'"
         case datetime.datetime():
-            plain = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-            return f"'{plain.isoformat(' ')}'"
+            return f"'{moment(value, at)}'"
         case datetime.date() | datetime.time():
             return f"'{value.isoformat()}'"
         case datetime.timedelta():

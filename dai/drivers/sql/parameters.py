@@ -7,6 +7,7 @@ stay as they are. Values are never pasted.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,14 @@ _OPERAND_ENDS = frozenset({"word", "name", "string", "number"})
 _GIVE_ONE = (
     'Give it one: query(…, {0}=…) in Python, -p {0}=… on the command line, <sqlParameter name="{0}"> in a document.'
 )
+
+
+def moment(value: datetime.datetime, at: int) -> str:
+    """Parameter number ``at`` as ISO 8601 has it, in UTC where it has a zone."""
+    try:
+        return (value if value.tzinfo is None else value.astimezone(datetime.UTC)).replace(tzinfo=None).isoformat(" ")
+    except OverflowError as error:
+        raise ParameterError(f"Parameter {at}: {value} is outside the years 1 to 9999 in UTC.") from error
 
 
 @dataclass(frozen=True, slots=True)

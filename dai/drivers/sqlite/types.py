@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.drivers.connections.rows import columns_of, unfitting
+from dai.drivers.sql.parameters import moment
 from dai.errors import DataError, ParameterError
 
 _UTC = pa.timestamp("us", "UTC")
@@ -408,8 +409,7 @@ def _bound(value: Any, at: int, stored: bool) -> Any:
                 raise ParameterError(f"Parameter {at}: SQLite has no decimal {value}.")
             return str(value) if stored else _number(value)
         case datetime.datetime():
-            plain = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-            return plain.isoformat(" ")
+            return moment(value, at)
         case datetime.date() | datetime.time():
             return value.isoformat()
         case uuid.UUID():
