@@ -563,3 +563,12 @@ def test_a_decimal_that_is_no_number_is_refused(driver: Driver, value: str) -> N
 def test_a_moment_that_utc_has_not_is_refused(driver: Driver, text: str) -> None:
     with pytest.raises(ParameterError, match=r"Parameter 1: .* is outside the years 1 to 9999 in UTC"):
         table(driver, "SELECT ? AS v", dt.datetime.fromisoformat(text))
+
+
+@pytest.mark.parametrize(("declared", "zone"), [("TIMESTAMP", None), ("TIMESTAMPTZ", "UTC")])
+def test_days_alone_are_moments(driver: Driver, declared: str, zone: str | None) -> None:
+    update(driver, f"CREATE TABLE moments (at {declared})")
+    update(driver, "INSERT INTO moments VALUES ('2023-05-05'), (NULL)")
+    found = table(driver, "SELECT at FROM moments")["at"]
+    assert found.type == pa.timestamp("us", zone)
+    assert found.to_pylist() == [dt.datetime(2023, 5, 5, tzinfo=dt.UTC if zone else None), None]

@@ -224,9 +224,11 @@ def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any] | None =
         if pa.types.is_timestamp(wanted):
             lengths = pc.min_max(pc.binary_length(stored))
             few, most = lengths["min"].as_py(), lengths["max"].as_py()
+            if few == most == _DATE:
+                return stored.cast(pa.timestamp("us")).cast(wanted)
             if wanted == _UTC:  # those without a zone, as CURRENT_TIMESTAMP is, are in UTC
                 stored = pc.replace_substring_regex(stored, _NO_ZONE, r"\0Z")
-            return stored.cast(wanted) if few > _TO_THE_HOUR or few == most == _DATE else None
+            return stored.cast(wanted) if few > _TO_THE_HOUR else None
         if pa.types.is_time(wanted):
             return time_of(stored) if _match(stored, _TIME) else None
     except pa.ArrowInvalid:
