@@ -422,24 +422,19 @@ def _table(name: str, table: Any) -> str:
 
 
 def _value(shown: str, value: Any) -> Any:
-    """JSON's own types as they are; moments and decimals as texts with their types; UUIDs as the text that databases
-    read."""
+    """JSON's own types as they are; moments, decimals and bytes as texts with their types; UUIDs as the text that
+    databases read."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
         return [_value(shown, each) for each in value]
-    if isinstance(value, bytes):
-        raise DataError(
-            "Binary parameters cannot be sent in a query.",
-            hint="Use a cursor (dai.dbapi); or send them as text, and decode that in the SQL.",
-        )
     if isinstance(value, UUID):
         return str(value)
     if (typed := written(value)) is not None:
         return {"type": typed[0], "value": typed[1]}
     raise DataError(
         f"Parameter {shown} cannot be of the type {type(value).__name__}.",
-        hint="Give a text, a number, a date, True, False, None or a list of these.",
+        hint="Give a text, bytes, a number, a date, True, False, None or a list of these.",
     )
 
 

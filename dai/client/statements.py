@@ -41,6 +41,7 @@ _TYPES: tuple[tuple[type, str], ...] = (
     (datetime.time, "time"),
     (str, "string"),
     (UUID, "string"),
+    (bytes, "binary"),
 )
 JSON_TYPES = (bool, int, float, str, type(None))
 
@@ -173,8 +174,6 @@ def _parameter(where: dict[str, Any], shown: str, value: Any) -> ElementTree.Ele
 def _value(tag: str, where: dict[str, Any], shown: str, value: Any) -> ElementTree.Element:
     if value is None:
         return element(tag, type="null", **where)
-    if isinstance(value, bytes):
-        return element(tag, base64.b64encode(value).decode(), type="binary", **where)
     if (typed := written(value)) is None:
         raise ParameterError(
             f"Parameter {shown} is of the type {type(value).__name__}, which cannot be sent.",
@@ -193,6 +192,8 @@ def written(value: Any) -> tuple[str, str] | None:
         return None
     if kind == "boolean":
         return kind, "true" if value else "false"
+    if kind == "binary":
+        return kind, base64.b64encode(value).decode()
     return kind, value.isoformat() if kind in ("date", "time", "timestamp") else str(value)
 
 

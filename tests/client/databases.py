@@ -12,6 +12,7 @@ from tests.processes import WRITABLE
 
 Connect = Callable[..., dbapi.Connection]
 DATABASES = ("postgresql", "mariadb", "mysql", "sqlite", "duckdb")
+BINARY = {"postgresql": "bytea", "mariadb": "blob", "mysql": "blob", "sqlite": "blob", "duckdb": "blob"}
 MOMENT = {"mariadb": "datetime(6)", "mysql": "datetime(6)"}
 
 

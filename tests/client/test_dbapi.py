@@ -14,7 +14,7 @@ import pytest
 
 from dai import dbapi
 from dai.client.testing import ScriptedServer
-from tests.client.databases import DATABASES, MOMENT, Connect, table
+from tests.client.databases import BINARY, DATABASES, MOMENT, Connect, table
 from tests.client.replies import said
 
 ENDLESS = {
@@ -27,7 +27,6 @@ WORK = {
     "sqlite": "with recursive c(n) as (select 1 union all select n + 1 from c) select count(*) from c",
     "lab": "select count(*) from range(100000000000) a, range(1000) b where a.range % 7 = b.range % 3",
 }
-BINARY = {"postgresql": "bytea", "mariadb": "blob", "mysql": "blob", "sqlite": "blob", "duckdb": "blob"}
 VALUES = [
     7,
     "a\r\n'b' <&> \\ \u00e9",

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dai.errors import ParameterError
-from tests.client.databases import DATABASES, MOMENT, Connect, table
+from tests.client.databases import BINARY, DATABASES, MOMENT, Connect, table
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -39,6 +39,16 @@ def test_a_moment_with_a_zone_is_the_same_moment_in_a_column_with_one(connect: C
     found = connection.source.resource.query(f"select ts from {name} where ts = ?", moment)
     assert found.rows() == [(moment,)]
     assert found.schema.field("ts").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_query_takes_bytes_as_a_cursor_does(connect: Connect, database: str) -> None:
+    connection = connect(database)
+    name = table(connection, "blobs", f"id integer primary key, b {BINARY[database]}")
+    connection.cursor().executemany(f"insert into {name} values (?, ?)", [(1, b"\x00\xff"), (2, b"")])
+    for condition, value in (("b = ?", b"\x00\xff"), ("b in ?", [b"\x00\xff", b"x"])):
+        found = connection.source.resource.query(f"select id, b from {name} where {condition}", value)
+        assert found.rows() == [(1, b"\x00\xff")]
 
 
 def test_a_federation_takes_moments_as_its_sources_do(connect: Connect) -> None:
