@@ -188,6 +188,10 @@ SECTIONS = {"service": ServiceConfig, "limits": LimitsConfig, "resources": Resou
         "postgresql://a:gehe",
         "postgresql://a:gehe@im@127.0.0.1/x",
         "postgresql://a:gehe@i/m@127.0.0.1/x",
+        "postgresql://a:gehe@i/m@127.0.0.1",
+        "postgresql://a:gehe@i?m@127.0.0.1/x",
+        "postgresql://a:ge/he@im@127.0.0.1/x",
+        "postgresql://a:54/gehe@im@127.0.0.1",
     ],
 )
 def test_a_url_that_is_wrong_does_not_show_its_password(url: str) -> None:
@@ -196,8 +200,8 @@ def test_a_url_that_is_wrong_does_not_show_its_password(url: str) -> None:
     assert "gehe" not in str(caught.value)
     assert "im" not in str(caught.value)
     assert "An @ in a password is written %40" in str(caught.value)
-    escaped = "postgresql://a:gehe%40im@127.0.0.1/x@y"
-    assert config({"resources": {"a": {"url": escaped}}}).resources["a"].url == escaped
+    for escaped in ("postgresql://a:gehe%40im@127.0.0.1/x?options=a@b&user=a@b", "postgresql://a@127.0.0.1/x@y"):
+        assert config({"resources": {"a": {"url": escaped}}}).resources["a"].url == escaped
 
 
 NUMBERS = [

@@ -32,6 +32,8 @@ _REFERENCES = {"env": "the environment variable", "file": "the file"}
 _SECRETS = ("password", "token", "secret")
 """How the keys of secrets end."""
 _ESCAPES = "An @ in a password is written %40, a / is written %2F."
+_AT_TOO_MANY = re.compile(r"://[^/@:?]*:[^@]*@[^?]*(\?[^=]*)?@")
+"""Where a password stands: an @ in a value behind ? may be one."""
 _WITH_PASSWORD = re.compile("//[^/@:]*:[^/@]+@")
 
 
@@ -64,7 +66,7 @@ def parsed(text: str, where: str = "The URL") -> URL:
             f"{where} is not a database URL: in {scheme}://{host}:PORT the port is not a number.",
             hint="It looks like postgresql://user:password@host:5432/database. " + _ESCAPES,
         ) from None
-    if "@" in (url.host or "") or (url.host is not None and re.search("@.*/", url.database or "")):
+    if "@" in (url.host or "") or _AT_TOO_MANY.search(text):
         # nothing of it is shown: what stands before the last @ is a part of the password
         raise ConfigurationError(f"{where} is not a database URL: it has an @ too many.", hint=_ESCAPES)
     return url
