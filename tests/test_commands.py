@@ -396,6 +396,13 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
         ('[service]\nstate = "postgresql://me:sesame@127.0.0.1:1/x"\n', "Check service.state: host 127.0.0.1, port 1"),
         ('[service]\nstate = "sqlite:///dai.toml"\n', "file is not a database"),
         ('[service]\nresults_directory = "dai.toml/results"\n', "service.results_directory"),
+        ('[audit]\nfile = "nowhere/audit.jsonl"\n', "audit file (audit.file) cannot be written: No such file"),
+        ('[audit]\nfile = "dai.toml/audit.jsonl"\n', "audit file (audit.file) cannot be written: Not a directory"),
+        ('[replicas]\ncatalog = "postgresql://me:sesame@127.0.0.1:1/x"\n', "Check replicas.catalog: host 127.0.0.1"),
+        ('[replicas]\ncatalog = "sqlite:///dai.toml"\n', "catalog (replicas.catalog) cannot be opened: file is not a"),
+        ('[replicas]\nacl = ["(: all"]\n', "replicas.acl: '(' is not a regular expression"),
+        ('[registry]\nstore = "postgresql://me:sesame@127.0.0.1:1/x"\n', "Check registry.store: host 127.0.0.1"),
+        ('[registry]\nstore = "sqlite:///dai.toml"\n', "registry (registry.store) cannot be opened: file is not a"),
     ],
 )
 def test_check_config_says_why_serve_would_refuse(

@@ -204,6 +204,13 @@ def test_a_url_that_is_wrong_does_not_show_its_password(url: str) -> None:
         assert config({"resources": {"a": {"url": escaped}}}).resources["a"].url == escaped
 
 
+@pytest.mark.parametrize(("section", "key"), [("replicas", "catalog"), ("registry", "store")])
+@pytest.mark.parametrize(("url", "why"), [("sqlite://", "would be lost"), ("mysql://h/x", "not of mysql")])
+def test_a_store_is_a_database_that_keeps_it(section: str, key: str, url: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{section}.{key} must be a .*{why}"):
+        config({section: {key: url}})
+
+
 NUMBERS = [
     (section, each.name)
     for section, kind in SECTIONS.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dai.config.resources import PolicyConfig
-from dai.config.values import POSITIVE, database_url, is_web, secret, section
+from dai.config.values import POSITIVE, is_web, secret, section, store_url
 from dai.errors import ConfigurationError
 
 
@@ -55,7 +55,7 @@ def registry(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     read: RegistryConfig = section(RegistryConfig, "registry", rest, base, **fixed)
     if read.store is not None:
         location = secret(read.store, "registry.store", environment, base)
-        read = dataclasses.replace(read, store=database_url(location, "registry.store", base))
+        read = dataclasses.replace(read, store=store_url(location, "registry.store", base))
     if read.token is not None:
         read = dataclasses.replace(read, token=secret(read.token, "registry.token", environment, base))
     for name in ("url", "address"):

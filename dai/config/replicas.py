@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dai.config.resources import PolicyConfig
-from dai.config.values import POSITIVE, database_url, is_web, secret, section
+from dai.config.values import POSITIVE, is_web, secret, section, store_url
 from dai.errors import ConfigurationError
 
 _MOST_BYTES = 1000
@@ -74,7 +74,7 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     read: ReplicasConfig = section(ReplicasConfig, "replicas", rest, base, **fixed)
     if read.catalog is not None:
         location = secret(read.catalog, "replicas.catalog", environment, base)
-        read = dataclasses.replace(read, catalog=database_url(location, "replicas.catalog", base))
+        read = dataclasses.replace(read, catalog=store_url(location, "replicas.catalog", base))
     if read.token is not None:
         read = dataclasses.replace(read, token=secret(read.token, "replicas.token", environment, base))
     services: tuple[object, ...] = () if read.service is None else (read.service,)

@@ -84,6 +84,19 @@ def database_url(text: str, where: str, base: Path, password: str | None = None)
     return text if url == original else url.render_as_string(hide_password=False)
 
 
+def store_url(text: str, where: str, base: Path) -> str:
+    """The same of a database of our own tables. ConfigurationError for one that cannot keep them."""
+    url = parsed(text, where)
+    if (product := url.get_backend_name()) not in ("sqlite", "postgresql"):
+        raise ConfigurationError(f"{where} must be a database of SQLite or PostgreSQL, not of {product}.")
+    if product == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigurationError(
+            f"{where} must be a file or a server: what is in memory would be lost.",
+            hint='It looks like "sqlite:///file.db".',
+        )
+    return database_url(text, where, base)
+
+
 _origins: ContextVar[dict[str, str] | None] = ContextVar("origins", default=None)
 
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,21 @@ def digest(document: bytes) -> str:
     return hashlib.sha256(document).hexdigest()
 
 
+def check_file(path: Path) -> None:
+    """ConfigurationError where records cannot be written. The file is not made."""
+    try:
+        if path.exists():
+            path.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"The audit file (audit.file) cannot be written: {error.strerror}.")
+
+
 class Audit:
     """Of one process; thread-safe. Without a ``file`` nothing is written. ``also`` is given each record too.
     ConfigurationError for a file that cannot be written."""
@@ -47,7 +63,7 @@ class Audit:
             try:
                 self._open(file)
             except OSError as error:
-                raise ConfigurationError(f"The audit file cannot be written: {error.strerror}.") from error
+                raise _refused(error) from error
 
     @property
     def on(self) -> bool:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 
 def make_private(file: str | Path | None) -> None:
-    """Makes a file that its owner alone may read and write, where there is none: SQLite gives what it puts beside a
-    database the rights that the database has then. Where that is not possible, who opens the file is told why."""
+    """Makes a file that its owner alone may read and write, where there is none, and its directory: SQLite gives what
+    it puts beside a database the rights that the database has then. Where that is not possible, who opens the file is
+    told why."""
     with suppress(OSError):
         if file and not str(file).startswith("file:"):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from dai.api.server.serve import Background
-from dai.errors import ClosedError, ConfigurationError
+from dai.errors import ClosedError
 from dai.replicas.catalog import operations, writer
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.database import Connection
@@ -368,12 +368,6 @@ def test_all_pages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert catalog.partners_of(LOGICAL, ["n1", "no", "n6", "n0"]).keys() == {"n0", "n1", "n6"}
     finally:
         catalog.close()
-
-
-@pytest.mark.parametrize("location", ["sqlite://", "mysql://x/y"])
-def test_a_catalog_that_would_not_last_is_refused(location: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"replicas\.catalog"):
-        Catalog(location)
 
 
 def test_patterns_of_unix() -> None:

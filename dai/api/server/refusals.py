@@ -10,14 +10,27 @@ from dai.api.server.listening import listen
 from dai.api.server.tls import Certificate
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
+from dai.security.audit import check_file
 from dai.security.identity import Identification
 from dai.service.results import check_directory
-from dai.service.state.database import check_state
+from dai.service.state.database import check_store
 
 
 def refusals(config: Config) -> Iterator[DaiError]:
     """Each reason. Nothing is made that stays."""
-    for check in (_check_callers, _check_host, _check_certificate, _check_identity, _check_state, _check_results):
+    checks = (
+        _check_callers,
+        _check_host,
+        _check_certificate,
+        _check_identity,
+        _check_audit,
+        _check_state,
+        _check_replicas,
+        _check_rules,
+        _check_registry,
+        _check_results,
+    )
+    for check in checks:
         try:
             check(config)
         except DaiError as error:
@@ -57,8 +70,30 @@ def _check_identity(config: Config) -> None:
     Identification(config.identity, nobody)
 
 
+def _check_audit(config: Config) -> None:
+    if config.audit.file is not None:
+        check_file(config.audit.file)
+
+
 def _check_state(config: Config) -> None:
-    check_state(config.service.state)
+    check_store(config.service.state, "service.state")
+
+
+def _check_replicas(config: Config) -> None:
+    if config.replicas.catalog is not None:
+        check_store(config.replicas.catalog, "replicas.catalog")
+
+
+def _check_rules(config: Config) -> None:
+    if config.replicas.acl:  # else the supervisor does not need its module
+        from dai.replicas.rpc.server import Rules
+
+        Rules(config.replicas.acl, open_to_all=False)
+
+
+def _check_registry(config: Config) -> None:
+    if config.registry.store is not None:
+        check_store(config.registry.store, "registry.store")
 
 
 def _check_results(config: Config) -> None:

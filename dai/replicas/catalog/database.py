@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.errors import DatabaseUnavailableError
 from dai.streams.files import make_private
 
 Row = tuple[Any, ...]
@@ -143,15 +143,7 @@ class Database:
 
     def __init__(self, location: str) -> None:
         url = make_url(location)
-        product = url.get_backend_name()
-        if product not in ("sqlite", "postgresql"):
-            raise ConfigurationError(f"replicas.catalog must be a database of SQLite or PostgreSQL, not of {product}.")
-        self.sqlite = product == "sqlite"
-        if self.sqlite and url.database in (None, "", ":memory:"):
-            raise ConfigurationError(
-                "replicas.catalog must be a file or a server: a catalog in memory would be lost.",
-                hint='It looks like "sqlite:///replicas.db".',
-            )
+        self.sqlite = url.get_backend_name() == "sqlite"
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False} if self.sqlite else {}
         if not self.sqlite:
             url = url.set(drivername="postgresql+psycopg")

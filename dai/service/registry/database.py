@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.errors import DatabaseUnavailableError
 from dai.service.registry.entries import Audience, Entry
 from dai.streams.files import make_private
 
@@ -72,13 +72,6 @@ class Database:
     def __init__(self, location: str) -> None:
         url = make_url(location)
         product = url.get_backend_name()
-        if product not in ("sqlite", "postgresql"):
-            raise ConfigurationError(f"registry.store must be a database of SQLite or PostgreSQL, not of {product}.")
-        if product == "sqlite" and url.database in (None, "", ":memory:"):
-            raise ConfigurationError(
-                "registry.store must be a file or a server: a registry in memory would be lost.",
-                hint='It looks like "sqlite:///registry.db".',
-            )
         options: dict[str, Any] = {"connect_args": {"timeout": 30, "check_same_thread": False}}
         if product == "postgresql":
             url = url.set(drivername="postgresql+psycopg")

@@ -21,6 +21,12 @@ from dai.streams.files import check_writable, make_private
 
 log = logging.getLogger("dai.service.state")
 
+_STORES = {
+    "service.state": "state database",
+    "replicas.catalog": "database of the replica catalog",
+    "registry.store": "database of the registry",
+}
+
 
 class Database:
     """Thread-safe. Raises DatabaseUnavailableError if it cannot be reached or written; ConfigurationError if it cannot
@@ -42,9 +48,7 @@ class Database:
             options["connect_args"] = {"timeout": 30, "check_same_thread": False}
         try:
             if sqlite and not in_memory:
-                path = Path(str(parsed.database))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                make_private(path)  # it has what callers asked
+                make_private(parsed.database)  # it has what callers asked
             self.engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             self.is_sqlite = sqlite
             if sqlite:
@@ -54,7 +58,7 @@ class Database:
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = StateFile(Path(str(parsed.database)), marked(self.engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
-            raise _refused(url, error) from error
+            raise _refused(url, "service.state", error) from error
 
     def create(self, tables: sa.MetaData) -> None:
         # a table of an earlier version may lack an index
@@ -107,8 +111,9 @@ class Database:
             self._file.check()
 
 
-def check_state(url: str) -> None:
-    """ConfigurationError where it cannot be opened. A file is not made."""
+def check_store(url: str, key: str) -> None:
+    """ConfigurationError where the database of this ``key``, of the state or of other tables of ours, cannot be opened.
+    A file is not made."""
     parsed = make_url(url)
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -127,13 +132,12 @@ def check_state(url: str) -> None:
         with engine.connect() as connection:
             connection.execute(sa.select(sa.literal(1)) if file is None else sa.text("PRAGMA schema_version"))
     except (SQLAlchemyError, OSError, ImportError) as error:
-        raise _refused(url, error) from error
+        raise _refused(url, key, error) from error
 
 
-def _refused(url: str, error: Exception) -> ConfigurationError:
+def _refused(url: str, key: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(
-        f"The state database (service.state) cannot be opened: {_reason(error)}",
-        hint=f"Check service.state: {address(url)}.",
+        f"The {_STORES[key]} ({key}) cannot be opened: {_reason(error)}", hint=f"Check {key}: {address(url)}."
     )
 
 
