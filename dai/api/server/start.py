@@ -29,7 +29,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
     configure()
     allow_connections()
-    for refusal in refusals(config):
+    if (refusal := next(refusals(config), None)) is not None:
         raise refusal
     if not config.service.loopback and not config.identity.methods:
         log.warning("everybody who can reach the port may send requests", extra={"host": config.service.host})

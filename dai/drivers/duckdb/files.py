@@ -174,9 +174,8 @@ class Files(DuckDB):
             if len(self._tables) == 1:
                 raise failure
             said = _message(failure).replace("'", "''")  # an error of the queries that read it, and of no others
-            columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in before.get(name, {}).items()]
-            if name in without:
-                columns = []
+            known = {} if name in without else before[name]
+            columns = [f"CAST(NULL AS {type}) AS {quoted(each, SYNTAX)}" for each, type in known.items()]
             failing = _FAILING.format(", ".join(columns) or "unreadable", said)
             new.execute(f"CREATE OR REPLACE VIEW {quoted(name, SYNTAX)} AS {failing}")
         paths = [each for name, listed in files.items() if name not in refused for each in listed]
