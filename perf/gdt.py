@@ -165,10 +165,7 @@ def deliver(here: Resource, there: Resource, sql: str, size: int, form: str) -> 
         url = f"{there.service.url}/sessions/{session.id}"
         target = element("toGDT", url, streamId="in", mode="block")
         end = activity("deliverToGDT", element("fromLocal", from_="blocks"), target, name="deliver")
-        job = here.perform(_blocks(sql, size, form, end)).job
-        job.wait()
-        if job.error is not None:
-            raise job.error
+        here.perform(_blocks(sql, size, form, end))
         return reading.result()
 
 

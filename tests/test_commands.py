@@ -216,11 +216,24 @@ def test_performing_a_document(tmp_path: Path, capsysbinary, monkeypatch: pytest
         assert answer.read_bytes() == RESPONSE % (b"", b"COMPLETED")
         assert main(["perform", str(document), *at]) == FAILED
         assert b"dai: division by zero" in capsysbinary.readouterr().err
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"<from-stdin/>")))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"<outputStream/>")))
         assert main(["perform", "-", *at]) == OK
-        assert server.requests[-1].body == b"<from-stdin/>"
+        assert server.requests[-1].body == b"<outputStream/>"
         assert b"dai jobs 9 --wait" in capsysbinary.readouterr().err
         assert main(["perform", str(document), *at, "--format", "csv"]) == USAGE
+
+
+def test_a_document_that_only_delivers_is_waited_for(tmp_path: Path, capsysbinary) -> None:
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    accepted = Scripted(202, RESPONSE % (b"", b"PROCESSING"), {"Location": "/jobs/9"})
+    failed = said({"phase": "ERROR", "error": {"type": "denied", "detail": "It may not deliver there."}})
+    with ScriptedServer(DATA, accepted, said({"phase": "COMPLETED"}), DATA, accepted, failed) as server:
+        arguments = ["perform", str(document), "--resource", f"{server.url}/data"]
+        assert main(arguments) == OK
+        assert capsysbinary.readouterr() == (RESPONSE % (b"", b"COMPLETED"), b"")
+        assert main(arguments) == FAILED
+        assert b"dai: It may not deliver there." in capsysbinary.readouterr().err
 
 
 def test_a_response_is_shown_as_it_arrives(tmp_path: Path) -> None:

@@ -72,23 +72,28 @@ def as_bytes(document: Any) -> bytes:
 def input_streams(document: bytes) -> list[str]:
     """Names of the inputStreams of a document that joins no session of its own: it waits for what is pushed into them.
     Empty for what is not well-formed, which the service tells better."""
-    names: list[str] = []
-    sessions: list[str] = []
+    elements = _elements(document)
+    joined = any(element == "session" for element, _ in elements)
+    return [] if joined else [name for element, name in elements if element == "inputStream"]
 
-    def start(name: str, attributes: dict[str, str]) -> None:
-        local = name.rpartition(":")[2]
-        if local == "inputStream":
-            names.append(attributes.get("name", ""))
-        elif local == "session":
-            sessions.append(local)
 
+def has_streams(document: bytes) -> bool:
+    """Whether somebody has to push into a stream of the document, or to pull from one, while it runs."""
+    return any(element in ("inputStream", "outputStream") for element, _ in _elements(document))
+
+
+def _elements(document: bytes) -> list[tuple[str, str]]:
+    """The elements of a document, each with its ``name``; none of one that is not well-formed."""
+    elements: list[tuple[str, str]] = []
     parser = expat.ParserCreate()
-    parser.StartElementHandler = start
+    parser.StartElementHandler = lambda element, attributes: elements.append(
+        (element.rpartition(":")[2], attributes.get("name", ""))
+    )
     try:
         parser.Parse(document, True)
     except expat.ExpatError:
         return []
-    return [] if sessions else names
+    return elements
 
 
 def _serialised(root: Any) -> bytes:

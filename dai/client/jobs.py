@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from dai.client.results.tabular import Tabular, checked_rows
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError, own_lines
 from dai.formats import form_of, media_type, status
 from dai.plugins import nearest
+from dai.streams.cancellation import Cancellation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,6 +169,22 @@ class Job(Tabular):
         except KeyboardInterrupt:
             raise StillRunning(self.id) from None
         return self
+
+    def finish(self, cancellation: Cancellation | None = None) -> None:
+        """Waits until the job has ended and raises its error. Cancelled, or interrupted (Ctrl-C), it is aborted."""
+        cancellation = cancellation or Cancellation()
+        abort = Job(self._transport, self.id).abort  # another thread's
+        try:
+            with cancellation.on_cancel(abort):
+                while not self.refresh(LONG_POLL).finished:
+                    pass
+            cancellation.check()
+        except BaseException:
+            with suppress(DaiError):
+                abort()
+            raise
+        if (error := self.error) is not None:
+            raise error
 
     @staticmethod
     def _held(deadline: float | None) -> int:

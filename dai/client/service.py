@@ -9,7 +9,7 @@ from typing import Any, Self, overload
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from dai.client.documents import as_bytes
+from dai.client.documents import as_bytes, has_streams
 from dai.client.http.transport import Options, Reply, Transport
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
@@ -216,15 +216,17 @@ class Resource(Elsewhere):
         """Run a perform document: bytes, text, a path or an element (``dai.client.documents`` builds them).
 
         Gives its ``Response``; with ``output``, the result of that end point alone, in ``format`` where that is given.
-        ``cancellation`` and ``numeric`` as in ``query``. A document without end points goes on as the response's
-        ``job``. Raises DocumentError with line and element, and whatever struck before the first block; the error says
-        what was committed all the same.
+        ``cancellation`` and ``numeric`` as in ``query``. A document without end points runs as the response's ``job``:
+        this waits for its end, and an interrupt (Ctrl-C) aborts it. Only while its streams are pushed or pulled does it
+        go on, as all that is sent with ``submit``. Raises DocumentError with line and element, and whatever struck
+        before the first block, or in the job; the error says what was committed all the same.
         """
         accept = media_type(format) if format and output else "application/xml" if output is None else "*/*"
         headers = {"Content-Type": "application/xml", "Accept": accept}
         path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
         numeric = checked(numeric)
-        reply = self.service.transport.send("POST", path, as_bytes(document), headers, cancellation=cancellation)
+        body = as_bytes(document)
+        reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
         if reply.status == PARTIAL:
             with Response(reply.body) as received:
                 received.check()
@@ -234,6 +236,10 @@ class Resource(Elsewhere):
         response = Response(reply.body, blocksize=blocksize, progress=progress)
         if reply.status == 202:
             response.job = Job(self.service.transport, _id(reply))
+            # where documents alone are signed, the service may not know who asks for the job
+            if self.service.transport.options.signs != "documents" and not has_streams(body):
+                response.job.finish(cancellation)
+                response.completed = True
         return response
 
     def pull(self, document: Any, stream: str, *, blocksize: int | None = None, progress: Asked = None) -> Result:

@@ -155,7 +155,7 @@ def _show(response: Response, output: Path | None) -> int:
             part.replace(output)
         finally:
             part.unlink(missing_ok=True)
-    if response.job is not None:
+    if response.job is not None and not response.completed:
         print(f"It goes on as a job; follow it with: dai jobs {response.job.id} --wait", file=sys.stderr)
     return code
 

@@ -7,8 +7,17 @@ import pytest
 from dai.client import Job, Options, Service
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
-from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError, TruncatedError
+from dai.errors import (
+    CancelledError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    RequestError,
+    StatementError,
+    TruncatedError,
+)
 from dai.formats import media_type
+from dai.streams.cancellation import Cancellation
 from tests.client.replies import TABLE, arrow, arrow_bytes, problem, said
 
 RUNNING = said({"id": "17", "phase": "EXECUTING", "activities": [{"activity": "q", "rows": 5}]})
@@ -39,6 +48,56 @@ def test_a_document_as_a_job() -> None:
         Resource(Service(server.url), "data", {}).submit(" <perform/>")
         assert server.requests[0].target == "/resources/data/perform"
         assert server.requests[0].headers["prefer"] == "respond-async"
+
+
+PERFORMED = Scripted(
+    202,
+    b'<gridDataServiceResponse><result name="deliver" status="UNSTARTED"/><request id="17" status="PROCESSING"/>'
+    b"</gridDataServiceResponse>",
+    {"Location": "/jobs/17", "Content-Type": "application/xml"},
+)
+FAILED = {"id": "17", "phase": "ERROR", "error": {"type": "denied", "detail": "It may not deliver there."}}
+ABORTED = said({"id": "17", "phase": "ABORTED"})
+
+
+def test_a_document_that_only_delivers_is_waited_for() -> None:
+    with ScriptedServer(PERFORMED, RUNNING, DONE) as server:
+        response = Resource(Service(server.url), "data", {}).perform("<perform/>")
+        assert response.job.finished
+        assert response.status == response.results["deliver"].status == "COMPLETED"
+    with ScriptedServer(PERFORMED, RUNNING, said(FAILED)) as server, pytest.raises(DeniedError, match="not deliver"):
+        Resource(Service(server.url), "data", {}).perform("<perform/>")
+
+
+@pytest.mark.parametrize("stream", ["inputStream", "outputStream"])
+def test_a_document_with_streams_goes_on(stream: str) -> None:
+    with ScriptedServer(PERFORMED) as server:
+        response = Resource(Service(server.url), "data", {}).perform(f"<perform><{stream}/></perform>")
+        assert response.job.id == "17"
+        assert response.status == "PROCESSING"
+        assert len(server.requests) == 1
+
+
+def test_a_cancellation_aborts_what_is_waited_for() -> None:
+    cancellation = Cancellation()
+
+    def running(request: Request) -> Scripted:
+        cancellation.cancel()
+        return RUNNING
+
+    with ScriptedServer(PERFORMED, running, ABORTED) as server, pytest.raises(CancelledError, match="was cancelled"):
+        Resource(Service(server.url), "data", {}).perform("<perform/>", cancellation=cancellation)
+    assert server.requests[2].target == "/jobs/17/phase"
+
+
+def test_an_interrupt_aborts_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Job:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "refresh", interrupted)
+    with ScriptedServer(PERFORMED, ABORTED) as server, pytest.raises(KeyboardInterrupt):
+        Resource(Service(server.url), "data", {}).perform("<perform/>")
+    assert server.requests[-1].target == "/jobs/17/phase"
 
 
 def test_progress() -> None:

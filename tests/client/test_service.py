@@ -148,13 +148,6 @@ def test_performing_asks_for_what_is_wanted() -> None:
         assert result.arrow().equals(TABLE)
 
 
-def test_a_document_that_goes_on_by_itself() -> None:
-    accepted = Scripted(202, b"<gridDataServiceResponse/>", {"Location": "/jobs/17"})
-    with ScriptedServer(DATA, accepted) as server:
-        response = dai.connect(f"{server.url}/data").perform("<perform/>")
-        assert response.job.id == "17"
-
-
 def test_the_schema() -> None:
     tables = [
         {"name": "flights", "rows": 336776, "columns": [{"name": "year", "type": "integer"}]},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from dai.errors import DaiError, DataError, NotFoundError, TruncatedError
 from dai.plugins import nearest
 
 KEPT = 32 << 20
+_UNENDED = re.compile(rb' status="(?:UNSTARTED|PROCESSING)"')
 
 
 class _Part(Pieces):
@@ -133,7 +135,7 @@ class Response:
     """``results["name"]`` is what a document's end point or activity gave; ``status`` the word for the whole request.
 
     Nothing is read before it is asked for; a context manager that closes, which stops what still runs in the service.
-    ``job`` is the job of a document that goes on by itself (None otherwise).
+    ``job`` is the job of a document without end points (None otherwise), ``completed`` whether that has ended.
     """
 
     def __init__(self, source: Source, *, blocksize: int | None = None, progress: Asked = None) -> None:
@@ -148,6 +150,7 @@ class Response:
         self._status: str | None = None
         self._failure: DaiError | None = None
         self.job: Any = None
+        self.completed = False
         self._session: str | None = None
         self.request: str | None = None
         """The correlation id."""
@@ -212,6 +215,8 @@ class Response:
         """Read the next piece of the document."""
         try:
             piece = self._source.read1()
+            if self.completed:  # which the document, small and older, does not say
+                piece = _UNENDED.sub(b' status="COMPLETED"', b"".join([piece, *iter(self._source.read1, b"")]))
             self._meter.update(0, self._source.received)
             if self._copy is not None:
                 self._copy.write(piece)

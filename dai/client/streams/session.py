@@ -37,6 +37,9 @@ class Performing(Protocol):
     @property
     def perform(self) -> Callable[..., Any]: ...
 
+    @property
+    def submit(self) -> Callable[..., Any]: ...
+
 
 class Session:
     """A context manager: leaving it ends the session (if it is our ``own``), which stops and frees everything in it."""
@@ -75,12 +78,12 @@ class Session:
     def transfer(self, stream: str, source: Performing, sql: str, **options: Any) -> Job:
         """Has another service deliver the rows of a query into an inputStream of this session; no data passes through
         the client. Gives the job there, which is done when the stream was read. ``options`` as of
-        ``Resource.perform``."""
+        ``Resource.submit``."""
         rows = element("webRowSetStream", name="rows")
         target = element("toGDT", self.url, streamId=stream, mode="block")
         query = activity("sqlQueryStatement", element("expression", sql), rows, name="query")
         delivery = activity("deliverToGDT", element("fromLocal", from_="rows"), target, name="deliver")
-        job: Job = source.perform(document(query, delivery), **options).job
+        job: Job = source.submit(document(query, delivery), **options)
         return job
 
     def pull(self, stream: str, count: int | None = None, start: int = 0, depth: int = 1) -> Pull:
