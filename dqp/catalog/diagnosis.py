@@ -14,7 +14,7 @@ from dai.drivers.duckdb.syntax import OF_THE_GRAMMAR, SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.drivers.sql.suggestions import at_syntax_error, in_double_quotes, other_parameter, unfit_quotes
 from dai.errors import DaiError, DataError, LimitError, NotFoundError, ParameterError, StatementError, caret
-from dai.plugins import MOST, close_to, nearest
+from dai.plugins import MOST, close_name, close_to, nearest
 from dqp.catalog.reflection import Reflected
 from dqp.catalog.validator import Fault, keywords
 
@@ -74,7 +74,7 @@ def explained(
             or (f"There is no column {match[2]!r} in {match[1]}.", _nearest_quoted(match[2], rest))
         )
     if match := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
-        known = list(dict.fromkeys(name for names in columns().values() for name in names))
+        known = list(dict.fromkeys(name for names in _read(sql, columns()).values() for name in names))
         places = [start for kind, start, end in tokens(sql, SYNTAX) if sql[start:end].strip('"`') == match[1]]
         position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
         hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
@@ -121,23 +121,26 @@ def _keyword_as_name(sql: str, position: int) -> str | None:
 
 def _missing_column(sql: str, fault: Fault, name: str, tables: Columns) -> tuple[str, str | None]:
     """Message and hint for a column that none of the tables has, or that the query around does not see."""
-    if similar := _similar(tables, name):
+    read = _read(sql, tables)
+    if similar := _similar(read, name):
         return similar
-    hiding = [table for table, names in tables.items() if name.casefold() in map(str.casefold, names)]
+    hiding = [table for table, names in read.items() if name.casefold() in map(str.casefold, names)]
     if hiding:
         instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
         has = f"{' and '.join(hiding)} has one, but the query in FROM does not select it."
         return f"There is no column {name!r} here: {has}", f"Select it in the query in FROM{instead}."
-    known = list(dict.fromkeys(each for names in tables.values() for each in names))
-    near = close_to(name, known)
+    known = list(dict.fromkeys(each for names in read.values() for each in names))
+    near = close_name(name, known)
     hint = nearest(name, known) if known else None
-    owners = [table for table, names in tables.items() if near in names]
+    owners = [table for table, names in read.items() if near in names]
     if len(owners) > 1:
         hint = f"Did you mean {near!r}, of {' or '.join(owners)}?"
     if not near:
         text = in_double_quotes(sql, fault.position or 0) if fault.position else None
-        hint = unfit_quotes(sql, SYNTAX) or text or hint
-    where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
+        others = {each: close_name(name, list(tables[each])) for each in tables if each not in read}
+        other = next((f"{each}, which is not in the query, has {has!r}." for each, has in others.items() if has), None)
+        hint = unfit_quotes(sql, SYNTAX) or text or other or hint
+    where = f" in {next(iter(read))}" if len(read) == 1 else ""
     return f"There is no column {name!r}{where}.", hint
 
 
@@ -178,10 +181,21 @@ def _missing_in(table: str, name: str, member: exp.Expression, tables: Columns) 
     return similar or (f"There is no column {name!r} in {table}.", nearest(name, known) if known else None)
 
 
+def _read(sql: str, tables: Columns) -> Columns:
+    """Those of the tables, whose names are words of the query, that it may read; all where it cannot be parsed."""
+    try:
+        members = list(sqlglot.parse_one(sql, read="duckdb").find_all(exp.Table))
+    except (SqlglotError, RecursionError):
+        return tables
+    return {table: names for table, names in tables.items() if any(_is(table, each) for each in members)}
+
+
 def _is(table: str, member: exp.Expression) -> bool:
     """Whether the member of FROM may be the table, which has this name in the federation."""
     written = [each.name.casefold() for each in member.parts] if isinstance(member, exp.Table) else []
     source, _, name = table.casefold().partition(".")
+    if written == [table.casefold().replace(".", "_")]:
+        return True
     return written[-1:] == [(name or source).rpartition(".")[2]] and written[0] in (source, written[-1])
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -298,6 +299,33 @@ def test_what_is_wrong_is_said_with_its_place(small: Catalog, sql: str, position
     assert_says(caught.value, says)
     if position is not None:
         assert caught.value.position == position
+
+
+@pytest.mark.parametrize(
+    ("sql", "detail", "hint"),
+    [
+        ("select i.repeat from lite.pairs i", "in i.", "Did you mean 'repeats'?"),
+        ("select repeat from lite.pairs", "in lite.pairs.", "Did you mean 'repeats'?"),
+        ("select repeat from lite_pairs", "in lite.pairs.", "Did you mean 'repeats'?"),
+        ("select REPAETS from lite.pairs", "in lite.pairs.", "Did you mean 'repeats'?"),
+        ("select trust from lite.pairs", "in lite.pairs.", "duck.pairs, which is not in the query, has 'trusted'."),
+        ("select total from lite.pairs", "in lite.pairs.", "Known: id, repeats."),
+        (
+            "select repeat from lite.pairs, duck.pairs",
+            "'repeat'.",
+            "Did you mean 'repeats', of lite.pairs or duck.pairs?",
+        ),
+        ("select * exclude (trusted) from lite.pairs", "in FROM clause", "Known: id, repeats."),
+    ],
+)
+def test_hints_name_columns_of_the_tables_in_the_query(sql: str, detail: str, hint: str) -> None:
+    tables = {"lite": {"pairs": "id int, repeats int"}, "duck": {"pairs": "id int, trusted int, repeats int"}}
+    with closing(catalog_of(**tables)) as catalog:
+        catalog.describe("from duck.pairs")  # a source of which the tables are known
+        with pytest.raises(StatementError) as caught:
+            catalog.describe(sql)
+    assert caught.value.detail.endswith(detail)
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(
