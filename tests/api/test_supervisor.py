@@ -212,9 +212,19 @@ def test_what_a_worker_cannot_serve_ends_the_service(service: ServiceProcess, po
     assert process is not None
     assert isinstance(starting.exception(SECONDS), AssertionError)
     assert process.wait(SECONDS) == 2
-    assert "dai: policy.activities: there is no activity 'nothing'" in service.log.read_text()
+    assert service.log.read_text().count("dai: policy.activities: there is no activity 'nothing'") == 1
     assert "Data service at" not in service.log.read_text()
     assert not entries(service, "a worker died and is replaced")
+
+
+def test_a_database_that_does_not_answer_is_told_once(service: ServiceProcess) -> None:
+    service.resources = {**service.resources, "away": "postgresql://nobody@127.0.0.1:1/away"}
+    service.start()
+    with ExitStack() as stack:  # each has asked the database at its start, too
+        for client in service.connection_of_each(stack).values():
+            assert client.post("/resources/away/query", json={"sql": "select 1"}).status_code == 503
+    until(lambda: entries(service, "the database of a resource does not answer"))
+    assert [each["resource"] for each in entries(service, "the database of a resource does not answer")] == ["away"]
 
 
 @pytest.mark.parametrize("ready", [False, True])

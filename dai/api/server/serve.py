@@ -140,8 +140,10 @@ class Process(_Server):
             if self._certificate is not None:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._certificate.reload)
             self._announce()
-            resources = self._service.resources.values()
-            self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
+            member = self._service.member
+            if member is None or member.identities.number == HOME:  # one of them has all resources
+                resources = self._service.resources.values()
+                self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Python waits for all its threads, and some may wait for a database that does not answer
@@ -164,7 +166,7 @@ async def _tell_if_away(service: Service, resource: Resource) -> None:
     place = address(config.url) if config is not None and config.url is not None else None
     try:
         await service.check(resource)
-        if resource.driver.fixed and (service.member is None or service.member.identities.number == HOME):
+        if resource.driver.fixed:
             for table, why in (await service.unreadable(resource)).items():
                 said = {"resource": resource.name, "table": table, "detail": why}
                 log.warning("a table of files cannot be read", extra=said)

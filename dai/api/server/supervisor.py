@@ -45,6 +45,8 @@ LOOK_SECONDS = 1.0
 LEAST_LOOKS = 5
 """At a worker that does not answer, before it is killed."""
 READY = b"+"
+WHY_BYTES = 1 << 16
+"""Of the reason why a worker cannot serve, at most."""
 spawn = asyncio.create_subprocess_exec
 """How a worker is started, which tests do in a cheaper way."""
 
@@ -62,7 +64,7 @@ class Orders:
     counters: Path
     shared: frozenset[str]
     ready: int
-    """Where the worker writes READY once it answers requests."""
+    """Where the worker writes READY once it answers requests, or why it cannot."""
 
 
 def ending_seconds(config: Config) -> float:
@@ -122,6 +124,8 @@ class Supervisor:
         self._ending: set[int] = set()
         """Workers that were told to end, because they have a statement that cannot be stopped."""
         self._status = 0
+        self._why: set[bytes] = set()
+        """What workers have said why they cannot serve, which others may say, too."""
 
     def run(self, announce: Callable[[], None]) -> int:
         """Until a signal; the exit status of the service. ``announce`` is called once all workers answer."""
@@ -216,7 +220,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if not was_ready and not deaths:
-                # the configuration is wrong, which the worker has said
+                # the configuration is wrong, as the worker has said
                 self._status = status if status > 0 else 1
                 self._stopping.set()
                 return
@@ -263,11 +267,14 @@ class Supervisor:
         return process
 
     def _heard(self, number: int, reading: int, announce: Callable[[], None]) -> None:
-        """A worker answers requests, or has ended before."""
+        """A worker answers requests, or has ended before, and may have said why."""
         asyncio.get_running_loop().remove_reader(reading)
-        answers = os.read(reading, 1) == READY
+        said = os.read(reading, WHY_BYTES)
         os.close(reading)
-        if not answers or self._stopping.is_set():
+        if said not in (READY, b"", *self._why):
+            self._why.add(said)
+            print(said.decode(errors="replace"), file=sys.stderr)
+        if said != READY or self._stopping.is_set():
             return
         self._ready.add(number)
         if not self._announced and len(self._ready) == self._workers:

@@ -38,7 +38,7 @@ def main() -> int:
         service = bounded(part(orders.config, orders.number, orders.workers, orders.shared), _member(orders))
         process = Process(service, lambda: _tell(orders.ready))
     except DaiError as error:
-        print(f"dai: {error}", file=sys.stderr)
+        os.write(orders.ready, f"dai: {error}".encode())
         return 2
     if told:  # and Python ignored it, as it ignores whatever is raised in a finaliser
         return 0
