@@ -58,6 +58,7 @@ def connect(url: str | None = None, **options: Any) -> "Resource":
     compression     "zstd", "gzip" or "identity"; by default "identity" on loopback, else "zstd"
     headers         further headers of every request
     tls             an ssl.SSLContext in place of ca, certificate and key
+    origin          what errors about these options say of where they come from, such as a profile
     """
     from dai.client import connect as client_connect
 

@@ -31,7 +31,9 @@ FROM_ENVIRONMENT = ("token", "ca", "certificate", "key", "signing_key", "key_id"
 _WHO = frozenset({"token", "certificate", "signing_key"})
 """Options that identify the caller. If a call sets one of these, no others are looked for."""
 _PATHS = frozenset({"ca", "certificate", "key", "signing_key"})
-_RESERVED = frozenset({"url", "headers", "tls"})
+_RESERVED = frozenset({"url", "headers", "tls", "origin"})
+_KINDS: Mapping[str, Any] = {"int": int, "float": int | float, "bool": bool}
+"""Of the options that are no texts."""
 _REFERENCES = ("env:", "file:", "keyring:")
 _KEYRING = "dai"
 """The name of the service in a keyring."""
@@ -62,7 +64,9 @@ def options_for(address: str, arguments: Mapping[str, Any], profile: str | None 
         for name, value in each.items():
             if options.get(name) is None and not (is_known and name in (*_WHO, "key", "key_id", "signs")):
                 options[name] = value
-    if "token" in options and options["token"] is not None and options["token"] is own.get("token"):
+    if said := [name for name, value in own.items() if options.get(name) is value]:
+        options["origin"] = f"The profile {fitting} sets {', '.join(said)}."
+    if "token" in said:
         options["token"] = _secret(str(fitting), str(options["token"]))
     return options
 
@@ -140,7 +144,7 @@ def _profiles() -> dict[str, dict[str, Any]]:
         try:
             scheme = parts_of(each["url"]).scheme
         except RequestError as error:
-            raise ConfigurationError(f"{path}: {error}") from error
+            raise ConfigurationError(f"{path}: the url of {name}: {error}") from error
         if scheme not in ("http", "https"):
             raise ConfigurationError(f"{path}: the url of {name} is not the address of a service.")
         token = each.get("token")
@@ -152,10 +156,13 @@ def _profiles() -> dict[str, dict[str, Any]]:
 
 
 def _options(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
-    known = [each.name for each in fields(Options) if each.name not in _RESERVED]
+    known = {each.name: str(each.type) for each in fields(Options) if each.name not in _RESERVED}
     options = {key: value for key, value in profile.items() if key != "url"}
     if unknown := next((each for each in options if each not in known), None):
-        raise ConfigurationError(f"The profile {name} has a key {unknown!r}.", hint=nearest(unknown, known))
+        raise ConfigurationError(f"The profile {name} has a key {unknown!r}.", hint=nearest(unknown, list(known)))
+    for key, value in options.items():
+        if not isinstance(value, _KINDS.get(known[key], str)):
+            raise ConfigurationError(f"The profile {name}: {key} cannot be {value!r}.")
     for key in _PATHS & options.keys():
         options[key] = str(_file().parent / Path(options[key]).expanduser())
     return options

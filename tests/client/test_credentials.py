@@ -20,12 +20,12 @@ from dai.client.credentials import Personal, options_for
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import OK
 from dai.config import parse
-from dai.errors import ConfigurationError, DatabaseUnavailableError, ParameterError, RequestError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, ParameterError, RequestError, UnauthenticatedError
 from dai.security.identity.tokens import new
 from dqp import dbapi as dqp_dbapi
 from dqp.catalog.sources.configured import Credentials, service_source
 from dqp.settings import FederationSettings, SourceSettings
-from tests.client.replies import said
+from tests.client.replies import problem, said
 
 RESOURCE = said({"name": "book", "product": "SQLite 3", "dialect": "sqlite"})
 URL = "https://data.example.org/lab"
@@ -101,7 +101,9 @@ def test_a_profile_is_for_its_addresses_alone(lab: Path, address: str) -> None:
         ("[lab\n", "is not TOML"),
         ("[lab]\n", "must be a section with a url"),
         ('[lab]\nurl = "ftp://a"\n', "not the address of a service"),
-        ('[lab]\nurl = "http://[a]"\n', "is not an address"),
+        ('[lab]\nurl = "http://[a]"\n', "the url of lab: .* is not an address"),
+        (f'[lab]\nurl = "{URL}"\nretries = "3"\n', "The profile lab: retries cannot be '3'"),
+        (f'[lab]\nurl = "{URL}"\nca = 3\n', "The profile lab: ca cannot be 3"),
         (f'[lab]\nurl = "{URL}"\ntokne = "x"\n', "Did you mean 'token'"),
         (f'[lab]\nurl = "{URL}"\ntoken = "env:NOWHERE"\n', "'NOWHERE' is not set"),
         (f'[lab]\nurl = "{URL}"\ntoken = "file:nowhere"\n', "'nowhere' cannot be read"),
@@ -112,6 +114,31 @@ def test_mistakes_in_the_file(profiles: Path, text: str, says: str, in_memory: N
     written(profiles, text)
     with pytest.raises(ConfigurationError, match=says):
         options_for(f"{URL}/x", {})
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ('ca = "nowhere.pem"', "No such file"),
+        ('compression = "lzma"', "Known: zstd"),
+        ('signing_key = "k.pem"', "both signing_key and key_id"),
+        ('token = "a\\nb"', "characters that a token cannot have"),
+    ],
+)
+def test_what_a_profile_sets_wrongly(profiles: Path, key: str, says: str) -> None:
+    written(profiles, f'[lab]\nurl = "{URL}"\n{key}\n')
+    with pytest.raises(RequestError, match=rf"(?s){says}.*\nThe profile lab sets {key.partition(' ')[0]}\.$"):
+        dai.connect(f"{URL}/book", profile="lab")
+
+
+def test_credentials_that_a_service_does_not_know(lab: Path) -> None:
+    refused = problem(401, type="unauthenticated", detail="The token is unknown.")
+    with ScriptedServer(refused) as server:
+        written(lab, f'[lab]\nurl = "{server.url}"\ntoken = "env:HOME"\nretries = 0\n')
+        with pytest.raises(UnauthenticatedError, match=r"unknown\.\nThe profile lab sets token, retries\.$"):
+            dai.connect("book", profile="lab")
+        with pytest.raises(UnauthenticatedError, match=r"unknown\.\nThe profile lab sets retries\.$"):
+            dai.connect(f"{server.url}/book", token="t")
 
 
 def test_a_token_that_others_can_read(lab: Path) -> None:

@@ -65,7 +65,8 @@ class Options:
     private key (PEM), which the service knows as ``key_id``; each request is signed with it, or (``signs``:
     ``documents``) each perform document, and other requests as they are. ``ca``: a file of authorities (PEM) that are
     trusted besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a
-    context in place of all that. These files are read again when they change, for connections that are opened then."""
+    context in place of all that. These files are read again when they change, for connections that are opened then.
+    ``origin``: what errors about them say of where they come from."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -83,6 +84,11 @@ class Options:
     certificate: str | Path | None = None
     key: str | Path | None = None
     tls: ssl.SSLContext | None = None
+    origin: str | None = field(default=None, repr=False, compare=False)
+
+    def explain(self, error: DaiError) -> None:
+        """Adds where the options come from to an error that may be about one."""
+        error.hint = "\n".join(filter(None, (error.hint, self.origin))) or None
 
     def context(self) -> ssl.SSLContext:
         """For connections with TLS. RequestError for files that cannot be used."""
@@ -138,6 +144,13 @@ class Transport:
     """Connections to one service; thread-safe. ``base`` is ``http://host:port`` and, behind a proxy, a path."""
 
     def __init__(self, base: str, options: Options = Options()) -> None:
+        try:
+            self._begin(base, options)
+        except RequestError as error:
+            options.explain(error)
+            raise
+
+    def _begin(self, base: str, options: Options) -> None:
         self.base, self.options = base.rstrip("/"), options
         parts = _checked(self.base)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
@@ -223,6 +236,8 @@ class Transport:
             if tokens is not None and isinstance(failure, UnauthenticatedError) and tokens.refused(token):
                 continue
             if not again or attempt >= self.options.retries:
+                if isinstance(failure, UnauthenticatedError):
+                    self.options.explain(failure)
                 raise failure
             woken = threading.Event()
             with cancellation.on_cancel(woken.set):
