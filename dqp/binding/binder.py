@@ -235,10 +235,12 @@ class _Dialect(DuckDB):
     class Parser(DuckDBParser):
         """sqlglot reads of ``INTERVAL '1 day 03:00'`` only the day; the unit of ``'1 mon'`` is one in a text alone.
         It takes ``log2(x)`` for ``log(2, x)``, whose last digit differs, and ``f(js -> 'a')`` for a lambda: DuckDB 2.0
-        writes those ``lambda x: …``, and an arrow extracts from JSON. It wants three arguments of ``reduce``."""
+        writes those ``lambda x: …``, and an arrow extracts from JSON. It wants three arguments of ``reduce``, and
+        takes ``apply`` for a keyword."""
 
+        FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.APPLY}
         FUNCTIONS = {  # noqa: RUF012
-            name: make for name, make in DuckDBParser.FUNCTIONS.items() if name not in ("LOG2", "REDUCE")
+            name: make for name, make in DuckDBParser.FUNCTIONS.items() if name not in ("APPLY", "LOG2", "REDUCE")
         }
         LAMBDAS = {  # noqa: RUF012
             kind: make for kind, make in DuckDBParser.LAMBDAS.items() if kind != TokenType.ARROW

@@ -189,6 +189,7 @@ select tags[1], tags[-1], tags[1:2], len(tags), list_contains(tags, 'a'), 'a' = 
 select m['k'], map_keys(m), cardinality(m), m['missing'] from data.items
 select {'a': qty, 'b': product}, struct_pack(x := qty), row(qty, product), {'a': qty}.a from data.items
 select list_transform(tags, lambda x: upper(x) || product), list_filter([1, 2, 3], lambda x: x > qty) from data.items
+select apply([1, 2, qty], lambda x: x + 1), list_apply([qty], lambda x: -x) from data.items
 select list_transform([{'p': 1}], lambda s: s.p + qty), list_reduce([1, 2, 3], lambda a, b: a + b) from data.items
 select [x || product for x in tags if x <> 'b'], [x + 1 for x in [1, 2]] from data.items
 select list_sort(tags), list_aggregate([1, 2], 'sum'), list_sum([1, 2]), flatten([[1], [2]]), array_to_string(tags, '-') from data.items
