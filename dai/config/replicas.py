@@ -86,8 +86,11 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
     )
     for name, urls in listed:
         for each in urls:
-            if not is_web(each):
-                raise ConfigurationError(f"replicas.{name}: {each!r} is not the URL of a service.")
+            if not is_web(each) and not (name == "indexes" and each == read.url):
+                raise ConfigurationError(
+                    f"replicas.{name}: {each!r} is not the URL of a service.",
+                    hint='It looks like "https://data.example.org".',
+                )
     if (read.indexes or read.index_publishers) and read.url is None:
         raise ConfigurationError(
             "replicas.url is missing: the name by which the indexes know this catalog.",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dai.client.http.transport import Options, Transport
 from dai.config import RegistryConfig, ReplicasConfig, is_web
-from dai.errors import ConflictError, DaiError, DataError, LimitError, TooLargeError, TruncatedError
+from dai.errors import ConfigurationError, ConflictError, DaiError, DataError, LimitError, TooLargeError, TruncatedError
 from dai.formats import format_named
 from dai.replicas.catalog.catalog import Catalog
 from dai.replicas.catalog.operations import Index
@@ -73,9 +73,16 @@ class Replicas:
         return url == self.settings.url or is_web(url)
 
     def receiver(self, url: str) -> Receiver:
-        """How the index at the URL is told; this server's own at any that is not of HTTP."""
-        if not is_web(url) or url == self.settings.url:
+        """How the index at the URL is told. ConfigurationError where it is none that can be: it was added when this
+        server had another name."""
+        if url == self.settings.url:
             return Local(self.index)
+        if not is_web(url):
+            raise ConfigurationError(
+                f"The index {url!r} is neither at the address of a service nor this server's own, whose name is "
+                f"{self.settings.url!r} (replicas.url).",
+                hint=f"Remove it: dai replicas indexes --forget {url}",
+            )
         with self._lock:
             if url not in self._remote:
                 self._remote[url] = Remote(url, self.settings)

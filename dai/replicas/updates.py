@@ -163,8 +163,9 @@ class Updates:
         return pause
 
     def _tell(self, changes: Changes | None, index: Index) -> None:
-        receiver, lasting = self._receiver(index.url), LASTING * self._settings.update_seconds
+        lasting = LASTING * self._settings.update_seconds
         try:
+            receiver = self._receiver(index.url)
             fits = fitting(index.pattern)
             if self._due.get(index, 0.0) <= time.monotonic():
                 self._all(receiver, index, fits, lasting)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from dai.client.testing import Scripted, ScriptedServer
 from dai.config import Config, parse
 from dai.errors import ConfigurationError
 from dai.replicas.filters import Filter, arrow
-from dai.replicas.replicas import ARROW, FILTER, MOST_NAMES
+from dai.replicas.replicas import ARROW, FILTER, MOST_NAMES, Local, Replicas
 from dai.replicas.updates import fitting
 from dai.security.identity.tokens import new
 from tests.api.conftest import configured
@@ -102,6 +102,22 @@ def test_an_index_is_told_what_fits_and_again_after_its_restart(start: Start, tm
         gone = httpx.delete(f"{catalog.url}/replicas/indexes", params={"url": index.url})
         assert gone.status_code == 200
         assert httpx.get(f"{catalog.url}/replicas/indexes").json() == {"indexes": []}
+
+
+def test_an_index_by_a_former_name_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was taken for this server's own."""
+    former = {"catalog": f"sqlite:///{tmp_path}/r.db", "url": "rlsn://then"}
+    with background(configured(tmp_path, {}, replicas=former)) as then:
+        assert httpx.post(f"{then.url}/replicas/indexes", json={"url": "rlsn://then"}).status_code == 200
+    settings = replicas(**{**former, "url": "rlsn://now"}).replicas
+    with closing(Replicas(settings, tmp_path)) as now:
+        assert isinstance(now.receiver("rlsn://now"), Local)
+        with pytest.raises(
+            ConfigurationError, match=r"(?s)'rlsn://then' is neither .*'rlsn://now'.*--forget rlsn://then"
+        ):
+            now.receiver("rlsn://then")
+        until(lambda: "rlsn://then" in [getattr(each, "index", None) for each in caplog.records])
+        assert now.sent("rlsn://then")[1] == 0
 
 
 def test_the_token_is_for_the_indexes_of_the_configuration(start: Start) -> None:
@@ -346,9 +362,12 @@ def test_configuration() -> None:
     read = replicas(catalog="sqlite:///r.db", token="env:SECRET").replicas
     assert (read.token, read.rpc_port) == ("s3cret", None)
     assert "s3cret" not in repr(read)
+    assert replicas(url="rlsn://c", indexes=["rlsn://c"]).replicas.indexes == ("rlsn://c",)
     for wrong in (
         {"indexes": ["https://x"]},
         {"url": "https://c", "indexes": ["ftp://x"]},
+        {"url": "rlsn://c", "indexes": ["rlsn://x"]},
+        {"url": "rlsn://c", "parents": ["rlsn://c"]},
         {"nope": 1},
         {"rpc_port": 70000},
         {"policy": "all"},

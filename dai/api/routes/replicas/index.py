@@ -29,7 +29,6 @@ from dai.api.routes.replicas.location import (
     json_body,
     refusing,
 )
-from dai.config import is_web
 from dai.errors import ConflictError, DataError, DeniedError, LimitError, NotFoundError, ParameterError
 from dai.replicas.catalog import operations
 from dai.replicas.catalog.operations import Index
@@ -110,7 +109,7 @@ async def get_indexes(here: Reading) -> Response:
 )
 async def post_index(here: Administering, body: TheBody) -> Response:
     asked = members(ToldIndexes, await body.read())
-    if not is_web(asked.url):
+    if not here.replicas.tells(asked.url):
         raise ParameterError(
             f"{asked.url!r} is not the URL of a service.", hint="It looks like https://data.example.org."
         )
