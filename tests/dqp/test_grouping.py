@@ -19,7 +19,9 @@ from tests.thoroughness import part
 SALES = """CREATE TABLE sale AS SELECT i::INTEGER id, CASE WHEN i % 11 > 0 THEN i * 7 % 40 END::INTEGER k,
 (i * 13 % 29)::BIGINT j, CASE WHEN i % 7 > 0 THEN i % 50 - 20 END::INTEGER n, (i % 90 / 4)::DECIMAL(9, 2) d,
 'c' || i % 5 s FROM range(3000) r(i);
-CREATE TABLE thing AS SELECT i::INTEGER j, 'g' || i % 3 g, (i % 4)::INTEGER h FROM range(29) r(i)"""
+CREATE TABLE thing AS SELECT i::INTEGER j, 'g' || i % 3 g, (i % 4)::INTEGER h FROM range(29) r(i);
+CREATE TABLE told AS SELECT i::INTEGER j, 't' || i % 3 t, 'u' || i % 3 u, 'v' || i % 4 v, 'w' || i % 5 w
+FROM range(29) r(i)"""
 DAYS = [(number, number % 6, "c" + str(number % 7)) for number in range(60)]
 OLD = [(number, number % 40, number % 9) for number in range(500)]
 TWICE = [(number % 30 if number else None, number % 4) for number in range(45)]
@@ -116,6 +118,16 @@ def test_a_join_that_does_more_stays(sql: str, lab: Lab, whole: duckdb.DuckDBPyC
 
 def test_a_statement_says_it_all(lab: Lab) -> None:
     assert "GROUP BY" in plan(lab, f"SELECT x.s, SUM(n) FROM {FILTERED} GROUP BY x.s").split("Asked first")[0]
+
+
+def test_a_small_table_that_is_being_read_apart(
+    lab: Lab, whole: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its join gives more bytes than its inputs have, so that it is made here, as long as the groups are."""
+    monkeypatch.setattr("dqp.planning.rules.subtrees.ROUND_TRIP", 0.0)
+    sql = f"SELECT t, u, v, w, SUM(n) FROM {FILTERED} JOIN a.told ON x.j = told.j GROUP BY ALL"
+    assert "more than its inputs have" in lab.explain(sql).text
+    assert answers(lab, whole, sql)
 
 
 def test_what_saves_little_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ from dqp.planning.costing.elapsed import elapsed, statement_keys
 from dqp.planning.predicates import comparison, equality
 from dqp.planning.rules.aggregates import split_aggregates
 from dqp.planning.rules.places import place
-from dqp.planning.rules.subtrees import push_subtrees
+from dqp.planning.rules.subtrees import is_plain, push_subtrees
 from dqp.planning.semijoins.program import Leaf, commutes, origin, targets
 
 BETTER = 0.8
@@ -82,9 +82,11 @@ def _group(
     if _seconds_to_fetch(probes, context) < WORTHWHILE:
         return aggregate
     sources = {each.source for each in probes}
+    # A table that is only read may be read there once more.
+    working = {each for each in begun if not is_plain(each.tree)}
 
     def tree_of(node: Operator) -> Operator:
-        return node.tree if isinstance(node, Remote) and node.source in sources and node not in begun else node
+        return node.tree if isinstance(node, Remote) and node.source in sources and node not in working else node
 
     fetched = _without(aggregate, filters)
     whole = rewritten(fetched, tree_of)
@@ -96,7 +98,7 @@ def _group(
         return aggregate
     planned = push_subtrees(split, own)
     before, after = _seconds(fetched, context), _seconds(planned, context)
-    if after > BETTER * before or not begun & {*remotes(fetched)} <= {*remotes(planned)}:
+    if after > BETTER * before or not working & {*remotes(fetched)} <= {*remotes(planned)}:
         return aggregate
     where = ", ".join(sorted(sources))
     context.remark(f"{where}: about {before:.2g} s with groups made here, {after:.2g} s there: the keys only filter")
