@@ -259,7 +259,9 @@ class Forms:
         return _Form(rows, {each: both[each] for each in node.columns})
 
     def _aggregate(self, node: Aggregate, below: _Form) -> _Form:
-        keys = {name: self.number("key", self.content(each, below)) for name, each in node.keys}
+        # Keys with the same values differ by the grouping sets that they are in.
+        within = {name: tuple(name in one for one in node.sets or ()) for name, _ in node.keys}
+        keys = {name: self.number("key", self.content(each, below), within[name]) for name, each in node.keys}
         sets = None if node.sets is None else tuple(frozenset(keys[each] for each in one) for one in node.sets)
         rows = self.number("aggregate", below.rows, frozenset(keys.values()), sets, node.partial)
         grouped = _Form(rows, {**below.columns, **keys})

@@ -304,14 +304,14 @@ class Renderer:
             # A literal in GROUP BY means an item's number, and has no meaning in an aggregate's ORDER BY. DuckDB takes
             # a subquery that is written twice for two, and orders DISTINCT only by its argument.
             query = self.derived(query, node.input.columns)
-        if any(not each.find(exp.Column) for _, each in node.keys):
-            # The database would read a constant as the number of an item, so it becomes a column first.
-            scope = self._scope(query)
-            items = {**query.columns, **{name: self.expression(each, scope) for name, each in node.keys}}
+        texts = {name: self.expression(each, self._scope(query)) for name, each in node.keys}
+        alike = node.sets is not None and len({*texts.values()}) < len(texts)
+        if alike or any(not each.find(exp.Column) for _, each in node.keys):
+            # The database would read a constant as the number of an item, and two keys with one text as one key of the
+            # grouping sets, so they become columns first.
+            items = {**query.columns, **texts}
             query = self.derived(replace(query, columns=items, plain=False), tuple(items))
             texts = {name: query.columns[name] for name, _ in node.keys}
-        else:
-            texts = {name: self.expression(each, self._scope(query)) for name, each in node.keys}
         scope = {**self._scope(query), **texts}
         aggregates = {name: self.expression(each, scope) for name, each in node.aggregates}
         if node.sets is None:

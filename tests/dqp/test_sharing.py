@@ -349,6 +349,25 @@ def test_duckdb_orders_the_joins_of_what_it_gets_as_it_is_written(
     assert asked[0] is choosing
 
 
+TWICE = "(SELECT x.k AS g, x.k AS h FROM a.t x JOIN b.t y ON x.id = y.id)"
+ROLLED = f"SELECT g, h, count(*) AS n, GROUPING(h) AS u FROM {TWICE} GROUP BY ROLLUP (g, h)"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT g, h, count(*), GROUPING(g), GROUPING(h) FROM {TWICE} GROUP BY CUBE (g, h)",
+        f"SELECT g, h, count(*) FROM {TWICE} GROUP BY GROUPING SETS ((h), (g, h), ())",
+        f"WITH r AS ({ROLLED}) SELECT p.g, q.h, p.n, q.u FROM r p JOIN r q ON p.n = q.n",
+        f"SELECT g, n, u FROM ({ROLLED}) UNION ALL SELECT h, n, u FROM ({ROLLED})",
+    ],
+)
+def test_keys_with_the_same_values_are_two_keys_of_grouping_sets(
+    lab: Lab, whole: duckdb.DuckDBPyConnection, sql: str
+) -> None:
+    assert _rows(lab.sql(sql).arrow()) == _rows(whole.sql(sql).to_arrow_table()) != []
+
+
 @pytest.mark.parametrize(("kind", "rows"), [("SEMI", len(ROWS)), ("ANTI", 0)])
 def test_a_semi_join_whose_condition_is_on_one_side(lab: Lab, kind: str, rows: int) -> None:
     """DuckDB 2.0 answers it as an inner join, if it uses statistics of constants."""
