@@ -309,6 +309,10 @@ def test_a_query_that_does_not_fail_stays(oracles: tuple[Oracle, Oracle]) -> Non
     assert difference("SELECT 1 AS one", *oracles) is None
 
 
+def test_what_cannot_be_written_is_no_smaller_query() -> None:
+    assert shrunk("SELECT CASE WHEN TRUE THEN a END FROM t", lambda text: "WHEN TRUE" in text).startswith("SELECT CASE")
+
+
 def test_an_error_must_be_an_error(oracles: tuple[Oracle, Oracle]) -> None:
     class Careless:
         def answer(self, sql: str) -> pa.Table:

@@ -36,7 +36,10 @@ def shrunk(sql: str, fails: Callable[[str], bool], seconds: float = 30.0) -> str
                 changed = cut(list(candidate.walk())[at])
                 if changed is not None:
                     candidate = changed
-                text = candidate.sql(dialect="duckdb")
+                try:
+                    text = candidate.sql(dialect="duckdb")
+                except ValueError:  # sqlglot cannot write every tree that a cut makes
+                    continue
                 if text in tried or len(text) >= len(tree.sql(dialect="duckdb")) or not _determined(candidate):
                     continue
                 tried.add(text)
